@@ -122,6 +122,8 @@ pub enum Event {
         bytes: u64,
         /// Why they differ.
         why: Reason,
+        /// A hash of what both sides are like, where a plan is made.
+        alike: Option<[u8; 32]>,
     },
     /// A file landed and this is its BLAKE3; only when [`crate::policy::CopyPolicy::hashes`] asks for it.
     Hashed {

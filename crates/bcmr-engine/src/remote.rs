@@ -96,6 +96,8 @@ pub enum Purpose {
         compare: Compare,
         /// What only the destination has is told too.
         extra: bool,
+        /// Each difference says what both sides are like, for a plan; and the destination itself is told without a name.
+        alike: bool,
     },
 }
 

@@ -185,6 +185,7 @@ Op {
     ThinOut = 186,
     ReadPlanOfSync = 187,
     ApplyPlan = 188,
+    PlanSync = 210,
 }}
 
 numbered! {
@@ -566,6 +567,8 @@ Reason {
     SnapshotMade = 601,
     OldKeptThere = 602,
     KeepingUnasked = 603,
+    SidesNotTold = 610,
+    TooLongForPlan = 611,
     NoneMatches = 680,
 }}
 

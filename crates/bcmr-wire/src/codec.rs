@@ -617,13 +617,14 @@ fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
             repaired: r.v(TAG)?,
         },
         5 => Event::Note(read_note(r)?),
-        6 => Event::Difference {
+        which @ (6 | 10) => Event::Difference {
             change: r.u8(TAG)?,
             path: r.bytes(TAG)?,
             directory: r.bool(TAG)?,
             files: r.v(TAG)?,
             bytes: r.v(TAG)?,
             why: r.v16(TAG)?,
+            alike: if which == 10 { Some(r.hash("event.alike")?) } else { None },
         },
         7 => Event::Base(r.bytes(TAG)?),
         9 => Event::NewTarget,
@@ -1064,13 +1065,14 @@ fn write_event(event: &Event<'_>, out: &mut Vec<u8>) {
             out.push(5);
             write_note(note, out);
         }
-        Event::Difference { change, path, directory, files, bytes, why } => {
-            out.extend_from_slice(&[6, *change]);
+        Event::Difference { change, path, directory, files, bytes, why, alike } => {
+            out.extend_from_slice(&[if alike.is_some() { 10 } else { 6 }, *change]);
             put_bytes(path, out);
             out.push(u8::from(*directory));
             put_v(*files, out);
             put_v(*bytes, out);
             put_v((*why).into(), out);
+            out.extend_from_slice(alike.as_slice().as_flattened()); // [event.alike]
         }
         Event::Base(path) => {
             out.push(7);

@@ -189,7 +189,7 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
         (policy.has(policy::flags::HASHES), Features { caps: 0, wide: wide::HASHED }),
         (policy.has(policy::flags::COMPARE), Features { caps: 0, wide: wide::COMPARED }),
         (
-            policy.has(policy::flags::COMPARE) && policy.flags & deletes != 0,
+            policy.has(policy::flags::COMPARE) && policy.flags & (deletes | policy::flags::ALIKE) != 0,
             Features { caps: 0, wide: wide::PLANNED },
         ),
     ];
@@ -402,7 +402,8 @@ mod tests {
             let policy = Policy { flags: flag, ..plain.clone() };
             assert_eq!(guarantees(&policy).without(trees), set(0, bit));
         }
-        for flag in [policy::flags::MIRROR_DELETE, policy::flags::MIRROR_DELETE_EXCLUDED] {
+        use policy::flags::{ALIKE, MIRROR_DELETE, MIRROR_DELETE_EXCLUDED};
+        for flag in [MIRROR_DELETE, MIRROR_DELETE_EXCLUDED, ALIKE] {
             let policy = Policy { flags: flag | policy::flags::COMPARE, ..plain.clone() };
             let compared = set(0, wide::COMPARED | wide::PLANNED);
             assert_eq!(guarantees(&policy).without(trees), compared, "what goes is planned");

@@ -191,8 +191,16 @@ pub enum Event<'a> {
     Resumed { dst: &'a [u8], bytes: u64, restarted: u16, repaired: u64 },
     /// 5
     Note(Note<'a>),
-    /// 6: a comparison found a difference. `change` as in the engine's `Change`.
-    Difference { change: u8, path: &'a [u8], directory: bool, files: u64, bytes: u64, why: u16 },
+    /// 6: a comparison found a difference. `change` as in the engine's `Change`. 10: the same with `alike`, what both sides are like.
+    Difference {
+        change: u8,
+        path: &'a [u8],
+        directory: bool,
+        files: u64,
+        bytes: u64,
+        why: u16,
+        alike: Option<Hash>,
+    },
     /// 7: what the target has come to mean; names of what is `Hashed` are below it.
     Base(&'a [u8]),
     /// 8: how a comparison compared files.

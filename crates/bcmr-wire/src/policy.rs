@@ -64,8 +64,11 @@ pub mod flags {
     /// Directories above the destination that are missing are made.
     pub const MAKE_PATH: u64 = 1 << 25;
 
+    /// With `COMPARE`: each difference says what both sides are like.
+    pub const ALIKE: u64 = 1 << 26;
+
     /// All of them.
-    pub const ALL: u64 = (1 << 26) - 1;
+    pub const ALL: u64 = (1 << 27) - 1;
 }
 
 /// `[remove.flags]`

@@ -185,6 +185,7 @@ impl<'a> Dice<'a> {
                 files: self.u64(),
                 bytes: self.u64(),
                 why: self.u64() as u16,
+                alike: self.yes().then(|| self.hash()),
             },
             6 => Event::Base(self.path()),
             _ => Event::Note(self.note()),

@@ -11,7 +11,9 @@ use super::names::{RequestNames, send_all_but_last};
 use super::policy_wire::{Lists, policy_out};
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::sending::send_all;
-use super::talk::{await_answer, is_absent, no_stream, prefix, send, send_frames, split_by_greeting};
+use super::talk::{
+    await_answer, is_absent, no_stream, prefix, send, send_frames, shown_path, split_by_greeting,
+};
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
@@ -238,6 +240,14 @@ struct GetTarget<'t> {
     kinds: Arc<Kinds>,
 }
 
+/// What a target over there is told as.
+pub(super) fn own_name_of(purpose: Purpose, to: &Address, path: &Path) -> PathBuf {
+    match purpose {
+        Purpose::Check { alike: true, .. } => PathBuf::new(),
+        _ => shown_path(to, path),
+    }
+}
+
 /// What is the same for every attempt of one transfer.
 struct Transfer<'a> {
     purpose: Purpose,
@@ -331,7 +341,7 @@ impl Transfer<'_> {
         let observer = ClientObserver {
             watch,
             prefix: prefix(to),
-            target: to.path.clone(),
+            own_name: own_name_of(self.purpose, to, &to.path),
             manifest,
             tells_hashes: self.tells_hashes,
             unwritten: AtomicU64::new(0),
@@ -431,7 +441,9 @@ impl Transfer<'_> {
         let transfer = IncomingTransfer { policy: &policy, what: Arc::new(what), reply: &reply };
         let (summary, broken) = match survey {
             Some(survey) => {
-                let visit = visitor(survey, (&policy, &transfer.what), to.path, to.path, &tally);
+                let is_nameless = matches!(self.purpose, Purpose::Check { alike: true, .. });
+                let own_name = if is_nameless { Path::new("") } else { to.path };
+                let visit = visitor(survey, (&policy, &transfer.what), to.path, own_name, &tally);
                 let comparing = comparing(transfer, &tally, visit)?;
                 send(&peer, &get)?;
                 receive_all(comparing, &peer.streams, &reply, None, ReceivingEnd::Client)

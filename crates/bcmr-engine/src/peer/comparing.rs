@@ -49,7 +49,7 @@ pub(crate) enum SurveyKind {
     /// What a copy would do.
     DryRun,
     /// What differs.
-    Check { compare: Compare, extra: bool },
+    Check { compare: Compare, extra: bool, alike: bool },
 }
 
 /// What a policy that arrived asks for, when it is no copy.
@@ -62,7 +62,10 @@ pub(crate) fn survey_of(policy: &message::Policy<'_>) -> Option<SurveyKind> {
     match (policy.has(flags::DRY_RUN), policy.has(flags::COMPARE)) {
         (false, _) => None,
         (true, false) => Some(SurveyKind::DryRun),
-        (true, true) => Some(SurveyKind::Check { compare, extra: policy.has(flags::EXTRA) }),
+        (true, true) => {
+            let (extra, alike) = (policy.has(flags::EXTRA), policy.has(flags::ALIKE));
+            Some(SurveyKind::Check { compare, extra, alike })
+        }
     }
 }
 
@@ -74,10 +77,10 @@ pub(crate) fn visitor<'a>(
     own_name: &'a Path,
     tally: &'a Tally<'a>,
 ) -> Box<dyn Visit + Send + 'a> {
-    let SurveyKind::Check { compare, extra } = survey else {
+    let SurveyKind::Check { compare, extra, alike } = survey else {
         return Box::new(DryRun::new(policy, tally));
     };
-    let check = Check { policy, compare, extra, root, own_name, tally };
+    let check = Check { policy, compare, extra, alike, root, own_name, tally };
     // [policy.mirror]: names of a list are never all that a directory has.
     if !policy.mirror.is_on() || what.listed {
         return Box::new(check);

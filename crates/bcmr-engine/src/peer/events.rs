@@ -26,8 +26,8 @@ pub(crate) struct ClientObserver<'a> {
     pub(crate) watch: Watch<'a>,
     /// What goes before a path of the other side when it is shown.
     pub(crate) prefix: String,
-    /// The target as it was typed.
-    pub(crate) target: PathBuf,
+    /// What the target itself is told as.
+    pub(crate) own_name: PathBuf,
     /// Where hashes go.
     pub(crate) manifest: Option<Manifest>,
     /// Each hash is told, and not only kept.
@@ -179,17 +179,20 @@ impl SendObserver for ClientObserver<'_> {
             }
             WireEvent::NewTarget => Event::NewTarget,
             WireEvent::Difference { .. } if !self.compares => return,
-            WireEvent::Difference { change, path, directory, files, bytes, why } => Event::Difference {
-                change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),
-                path: match path {
-                    [] => self.there(self.target.as_os_str().as_bytes()),
-                    path => PathBuf::from(OsStr::from_bytes(path)),
-                },
-                directory: *directory,
-                files: *files,
-                bytes: *bytes,
-                why: Reason::of_number(*why),
-            },
+            WireEvent::Difference { change, path, directory, files, bytes, why, alike } => {
+                Event::Difference {
+                    change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),
+                    path: match path {
+                        [] => self.own_name.clone(),
+                        path => PathBuf::from(OsStr::from_bytes(path)),
+                    },
+                    directory: *directory,
+                    files: *files,
+                    bytes: *bytes,
+                    why: Reason::of_number(*why),
+                    alike: *alike,
+                }
+            }
             WireEvent::Resumed { dst, bytes, restarted: 0, repaired } => {
                 Event::Resumed { dst: self.there(dst), bytes: *bytes, restarted: None, repaired: *repaired }
             }
@@ -308,11 +311,11 @@ impl Front for ReportingFront<'_> {
             }),
             Event::Note(note) => self.report(WireEvent::Note(NoteBuf::of(note).note())),
             Event::NewTarget => !self.newer || self.report(WireEvent::NewTarget),
-            Event::Difference { change, path, directory, files, bytes, why } => {
+            Event::Difference { change, path, directory, files, bytes, why, alike } => {
                 let change = CHANGES.iter().position(|c| c == change).unwrap_or(0) as u8;
                 let (path, why) = (path.as_os_str().as_bytes(), why.number());
-                let (directory, files, bytes) = (*directory, *files, *bytes);
-                self.report(WireEvent::Difference { change, path, directory, files, bytes, why })
+                let (directory, files, bytes, alike) = (*directory, *files, *bytes, *alike);
+                self.report(WireEvent::Difference { change, path, directory, files, bytes, why, alike })
             }
             // What lands here comes off the wire and goes by plain calls: there is nothing to tell.
             Event::Unfinished(_) | Event::Engine(_) => true,

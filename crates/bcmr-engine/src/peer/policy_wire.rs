@@ -136,6 +136,7 @@ pub(crate) fn policy_out<'a>(
         (dedup, flags::DEDUP),
         (matches!(purpose, Purpose::Check { .. }), flags::COMPARE),
         (matches!(purpose, Purpose::Check { extra: true, .. }), flags::EXTRA),
+        (matches!(purpose, Purpose::Check { alike: true, .. }), flags::ALIKE),
         (matches!(purpose, Purpose::Check { compare: Compare::SizeAndTime, .. }), flags::QUICK),
     ];
     let of_policy = FLAGS.iter().map(|(bit, is_set, _)| (is_set(policy), *bit));
@@ -225,9 +226,9 @@ mod tests {
 
     #[test]
     fn every_flag_of_a_copy_travels_there_and_back() {
-        use flags::{COMPARE, DEDUP, EXTRA, FAST, QUICK, TARGET_ABSENT};
+        use flags::{ALIKE, COMPARE, DEDUP, EXTRA, FAST, QUICK, TARGET_ABSENT};
         // What belongs to the transfer or a comparison, and not to how a copy is carried out.
-        let of_transfer = FAST | DEDUP | COMPARE | EXTRA | QUICK | TARGET_ABSENT;
+        let of_transfer = FAST | DEDUP | COMPARE | EXTRA | QUICK | TARGET_ABSENT | ALIKE;
         for bit in (0..64).map(|n| 1 << n).filter(|bit| flags::ALL & !of_transfer & bit != 0) {
             assert_eq!(there_and_back(bit, [0; 8]), (bit, [0; 8]), "{bit:#x}");
         }

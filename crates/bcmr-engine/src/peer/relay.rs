@@ -4,7 +4,7 @@
 //! Must not know what becomes of anything that is sent, and keeps nothing of it.
 
 use super::beside::{self, AskedSnapshot};
-use super::client::{end, for_purpose, whole_home, with_retries};
+use super::client::{end, for_purpose, own_name_of, whole_home, with_retries};
 use super::events::{ClientObserver, summary_of};
 use super::features::{needed_of_sender, offered};
 use super::policy_wire::{Lists, policy_out};
@@ -120,7 +120,7 @@ impl RelayRun<'_> {
         let observer = ClientObserver {
             watch,
             prefix: prefix(self.to),
-            target: self.to.path.clone(),
+            own_name: own_name_of(self.purpose, self.to, &self.to.path),
             manifest: None,
             tells_hashes: policy.hashes,
             unwritten: AtomicU64::new(0),

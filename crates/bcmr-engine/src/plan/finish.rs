@@ -237,7 +237,8 @@ impl<'a> PlanEnd<'a> {
         let root = &*self.dst_path;
         let policy = &self.request.policy;
         if extra {
-            let check = Check { policy, compare, extra, root, own_name: root, tally: &self.tally };
+            let (own_name, alike, tally) = (root, false, &self.tally);
+            let check = Check { policy, compare, extra, alike, root, own_name, tally };
             only_there(self.parts(), OnlyThere::Told(check), policy, &self.tally)?;
         }
         let mut counting = Counting { tally: &self.tally, dirs: 0 };

@@ -8,7 +8,6 @@ use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedEntry, Version};
 use super::places::the_planned_source;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::Change;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Mirror};
 use crate::receiver::created_names::CreatedNames;
@@ -16,7 +15,7 @@ use crate::receiver::extraneous::{At, Extraneous, Going};
 use crate::receiver::land;
 use crate::stage;
 use crate::tally::Tally;
-use crate::verbs::check::{Check, count};
+use crate::verbs::check::Check;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::Info;
@@ -99,9 +98,7 @@ impl Looking<'_, '_> {
             }
             OnlyThere::Told(check) => {
                 let path = sides.node.join(name);
-                let counted = count(dst, name, &path)?;
-                let event = check.found(Change::Extra, &path, counted, Reason::OnlyThere);
-                self.tally.watch.front.event(event);
+                self.tally.watch.front.event(check.only_there(dst, name, &path)?);
             }
         }
         Ok(())

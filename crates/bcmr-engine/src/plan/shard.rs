@@ -253,7 +253,7 @@ fn one(
         _ => (Compare::SizeAndTime, false),
     };
     let (root, tally, policy) = (&*dst_path, &tally, &policy);
-    let check = Check { policy, compare, extra, root, own_name: root, tally };
+    let check = Check { policy, compare, extra, alike: false, root, own_name: root, tally };
     let survey = Survey::new(policy, tally, Box::new(check))?;
     let way = match header.verb {
         PlanVerb::Copy => {

@@ -13,7 +13,7 @@ use crate::sender::operand::Source;
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Which of what is below takes part.
@@ -56,7 +56,8 @@ impl<'w> Descent<'w> {
     }
 }
 
-/// Shows a source that was typed as `path` and what is below it, directories before what is in them, until `each` says no.
+/// Shows a source that was typed as `path` and what is below it, each with its path, directories before what is in them, until `each`
+/// says no.
 /// What cannot be looked at goes to `failed`, and is not shown; what goes away meanwhile does not.
 ///
 /// # Errors
@@ -66,9 +67,10 @@ pub(crate) fn each_below(
     path: &Path,
     which: &Which<'_>,
     failed: &mut dyn FnMut(Error) -> Result<()>,
-    each: &mut dyn FnMut(&Info) -> bool,
+    each: &mut dyn FnMut(&dyn Fn() -> PathBuf, &Info) -> bool,
 ) -> Result<()> {
     let Which { follow, filter, one_file_system } = *which;
+    let own = || path.to_owned();
     let always = follow == Follow::Always;
     let mut descent = Descent::new(always, filter);
     let mut next = match source {
@@ -77,11 +79,11 @@ pub(crate) fn each_below(
         {
             return Ok(());
         }
-        Source::Named { info, .. } if !each(&info) || info.kind != Kind::Dir => return Ok(()),
+        Source::Named { info, .. } if !each(&own, &info) || info.kind != Kind::Dir => return Ok(()),
         Source::Named { dir, name, follow, .. } => {
             dir.enter(name.as_name(), Node::root(path), follow, filter)
         }
-        Source::Whole(dir) if !each(&dir.info) => return Ok(()),
+        Source::Whole(dir) if !each(&own, &dir.info) => return Ok(()),
         Source::Whole(dir) => dir.with_ignores(filter),
     };
     let mut buffer = ListBuffer::new();
@@ -99,7 +101,7 @@ pub(crate) fn each_below(
                     };
                     match looked {
                         Ok((name, info)) => {
-                            enough = !each(&info);
+                            enough = !each(&|| here.node.join(name), &info);
                             if info.kind == Kind::Dir && (!one_file_system || info.dev == here.info.dev) {
                                 descent.leave(&here, name);
                             }

@@ -15,6 +15,7 @@ use crate::sender::below::{Which, each_below};
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
+use crate::verbs::alike::{self, Alike, AlikeTree};
 use crate::verbs::entry_pair::{EntryPair, Findings, Found, Lack, Visit};
 use crate::verbs::operands::{self, Source};
 use crate::verbs::rivals::EntryPaths;
@@ -38,6 +39,7 @@ pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
         policy: &policy,
         compare: request.compare,
         extra: request.extra,
+        alike: false,
         root: request.target.path(),
         own_name: request.target.path(),
         tally: &tally,
@@ -57,6 +59,8 @@ pub(crate) struct Check<'a> {
     pub(crate) policy: &'a CopyPolicy,
     pub(crate) compare: Compare,
     pub(crate) extra: bool,
+    /// Each difference says what both sides are like.
+    pub(crate) alike: bool,
     /// Paths are told relative to this.
     pub(crate) root: &'a Path,
     /// What it is itself called.
@@ -70,13 +74,30 @@ impl Check<'_> {
         change: Change,
         path: &Path,
         (directory, files, bytes): (bool, u64, u64),
-        why: Reason,
+        (why, alike): (Reason, Option<Alike>),
     ) -> Event {
         self.tally.differences.fetch_add(1, Relaxed);
         let path = path.strip_prefix(self.root).unwrap_or(path);
         // The target itself differs: it is told under its own name.
         let path = if path.as_os_str().is_empty() { self.own_name } else { path }.to_owned();
-        Event::Difference { change, path, directory, files, bytes, why }
+        Event::Difference { change, path, directory, files, bytes, why, alike }
+    }
+
+    /// What an entry and what has its name are like, where that is wanted.
+    pub(crate) fn alike(&self, source: &Info, there: Option<&Info>) -> Option<Alike> {
+        self.alike.then(|| alike::of_pair(source, there))
+    }
+
+    /// Something that only the destination has, with all below it.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) fn only_there(&self, dir: &Dir, name: Name<'_>, path: &Path) -> Result<Event> {
+        let tree = self.alike.then(AlikeTree::default);
+        let counted = count(dir, name, path, tree.as_ref());
+        let counted = counted.map_err(|e| Error { op: Op::Count, path: path.to_owned(), ..e })?;
+        let alike = tree.map(|tree| tree.goes());
+        Ok(self.found(Change::Extra, path, counted, (Reason::OnlyThere, alike)))
     }
 
     /// What differs between the two, if anything.
@@ -169,6 +190,7 @@ impl Check<'_> {
         found.extend(match self.difference(at, there) {
             Ok(None) => None,
             Ok(Some(why)) => {
+                let why = (why, self.alike(&at.info, Some(there)));
                 let differs = self.found(Change::Differ, &at.dst_path(), (directory, 1, bytes), why);
                 Some(Found::Told(differs))
             }
@@ -181,6 +203,10 @@ impl Check<'_> {
     /// Compares one entry and tells what differs. For a directory: whether to go in.
     fn compare(&self, at: &EntryPair<'_>, directory: bool, bytes: u64, found: &mut Findings) -> bool {
         if let Some(lack) = at.lack {
+            if self.alike {
+                let path = at.dst_path();
+                lack.tree.add(path.strip_prefix(&lack.path).unwrap_or(&path), &at.info);
+            }
             if directory {
                 return self.policy.recursive;
             }
@@ -192,7 +218,8 @@ impl Check<'_> {
             if directory && self.policy.recursive {
                 return true; // told with what is in it
             }
-            let missing = self.found(Change::Add, &at.dst_path(), (directory, 1, bytes), Reason::Missing);
+            let why = (Reason::Missing, self.alike(&at.info, None));
+            let missing = self.found(Change::Add, &at.dst_path(), (directory, 1, bytes), why);
             found.push(Found::Told(missing));
             return false;
         };
@@ -242,17 +269,15 @@ impl Visit for Check<'_> {
 
     fn lacks(&self, lack: &Lack) {
         let (files, bytes) = (lack.files.load(Relaxed), lack.bytes.load(Relaxed));
-        let lacks = self.found(Change::Add, &lack.path, (true, files, bytes), Reason::Missing);
+        let why = (Reason::Missing, self.alike.then(|| lack.tree.comes()));
+        let lacks = self.found(Change::Add, &lack.path, (true, files, bytes), why);
         self.tally.watch.front.event(lacks);
     }
 
     fn excluded(&self, _: &dyn Fn() -> PathBuf, _: &mut Findings) {}
 
     fn extra(&self, dir: &Dir, name: Name<'_>, dst_path: PathBuf, found: &mut Findings) {
-        found.push(match count(dir, name, &dst_path) {
-            Ok(counted) => Found::Told(self.found(Change::Extra, &dst_path, counted, Reason::OnlyThere)),
-            Err(e) => Found::Failed(Error { op: Op::Count, path: dst_path, ..e }),
-        });
+        found.push(self.only_there(dir, name, &dst_path).map_or_else(Found::Failed, Found::Told));
     }
 
     fn wants_extra(&self) -> bool {
@@ -260,15 +285,19 @@ impl Visit for Check<'_> {
     }
 }
 
-/// Files and bytes of an entry with all below it; whether it is a directory.
-pub(crate) fn count(dir: &Dir, name: Name<'_>, path: &Path) -> Result<(bool, u64, u64)> {
+/// Files and bytes of an entry with all below it, which `tree` gets as well; whether it is a directory.
+fn count(dir: &Dir, name: Name<'_>, path: &Path, tree: Option<&AlikeTree>) -> Result<(bool, u64, u64)> {
     let fail = |e| Error::os(Op::Count, path, e);
     let info = dir.stat(name).map_err(fail)?;
     let above = SourceDir::root(dir.try_clone().map_err(fail)?, Node::root(path))?;
     let source = Source::Named { dir: above, name: name.to_owned(), info, follow: false };
     let which = Which { follow: Follow::Never, filter: &Filter::all(), one_file_system: false };
     let (mut files, mut bytes) = (0, 0);
-    each_below(source, path, &which, &mut Err, &mut |info| {
+    each_below(source, path, &which, &mut Err, &mut |at, info| {
+        if let Some(tree) = tree {
+            let at = at();
+            tree.add(at.strip_prefix(path).unwrap_or(&at), info);
+        }
         files += u64::from(info.kind != Kind::Dir);
         bytes += if info.kind == Kind::File { info.size } else { 0 };
         true

@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::plan::Proof;
 use crate::tally::Tally;
+use crate::verbs::alike::AlikeTree;
 use crate::verbs::rivals::EntryPaths;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{Info, Kind};
@@ -68,12 +69,15 @@ pub(crate) struct Lack {
     pub(crate) path: PathBuf,
     pub(crate) files: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    /// Itself and what is below it.
+    pub(crate) tree: AlikeTree,
 }
 
 impl Lack {
-    pub(crate) fn new(path: &Path) -> Arc<Lack> {
-        let zero = AtomicU64::default;
-        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero() })
+    pub(crate) fn new(path: &Path, info: &Info) -> Arc<Lack> {
+        let (zero, tree) = (AtomicU64::default, AlikeTree::default());
+        tree.add(Path::new(""), info);
+        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero(), tree })
     }
 }
 

@@ -302,7 +302,7 @@ fn each_below(
 ) -> Result<()> {
     let which = Which { follow: Follow::Operands, filter: &Filter::new(filter)?, one_file_system: false };
     let source = operands::source(reach, path, which.follow)?;
-    below::each_below(source, path, &which, &mut |e| unreadable.take(e), each)
+    below::each_below(source, path, &which, &mut |e| unreadable.take(e), &mut |_, info| each(info))
 }
 
 fn add(sum: &mut Usage, met: &mut HashSet<(u64, u64)>, info: &Info) {

@@ -325,7 +325,8 @@ fn one(root: &Dir, names: &[NameBuf], want: &blake3::Hash, shown: &Path, tally: 
     let differs = |change, bytes, why| {
         tally.differences.fetch_add(1, Relaxed);
         let path = below.clone();
-        tally.watch.front.event(Event::Difference { change, path, directory: false, files: 1, bytes, why });
+        let (directory, files, alike) = (false, 1, None);
+        tally.watch.front.event(Event::Difference { change, path, directory, files, bytes, why, alike });
     };
     let path = || shown.join(&below);
     match open(root, names) {

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub fn measure(sources: &[PathBuf], policy: &CopyPolicy, progress: &Progress, cancel: &Cancel) {
     let Ok(filter) = Filter::new(&policy.filter) else { return };
     let which = Which { follow: policy.follow, filter: &filter, one_file_system: policy.one_file_system };
-    let mut count = |info: &Info| {
+    let mut count = |_: &dyn Fn() -> std::path::PathBuf, info: &Info| {
         if !info.kind.is_special() || policy.specials {
             progress.items_found.fetch_add(1, Relaxed);
             if info.kind == Kind::File {

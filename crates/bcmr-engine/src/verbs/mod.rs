@@ -1,5 +1,6 @@
 //! The verbs, on this machine. Only these and `peer`, above them, see both halves.
 
+pub(crate) mod alike;
 pub(crate) mod check;
 pub(crate) mod copy;
 #[cfg(test)]
@@ -39,7 +40,7 @@ pub use move_::move_;
 pub(crate) use move_::move_named;
 pub use sessions::sessions;
 pub use snapshot::{snapshot, unfinished_snapshot};
-pub use sync::{planned_words, sync};
+pub use sync::{look_with_plan, planned_words, sync};
 #[cfg(fuzzing)]
 pub use sync::{state_fuzz, sync_plan_fuzz};
 pub use undo::undo;

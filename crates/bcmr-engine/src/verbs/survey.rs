@@ -438,7 +438,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         };
         let lack = match &above.dst.lack {
             Some((lack, _)) => Some((lack.clone(), false)),
-            None => there.is_none().then(|| (Lack::new(&dst_path), true)),
+            None => there.is_none().then(|| (Lack::new(&dst_path, &info), true)),
         };
         let entered = SurveyedDir::new(dir.map(Arc::new), dst_path, above.dst.top.clone());
         Ok(Some(SurveyedDir { lack, is_own: true, ..entered }))

@@ -21,7 +21,8 @@ use crate::verbs::operands::{self, Dest, Reach};
 use ends::SyncPair;
 pub(crate) use ends::guard_source;
 use mounted::{Holder, Mounted};
-pub use planned::planned_words;
+pub use planned::{look_with_plan, planned_words};
+use std::path::Path;
 use std::sync::Arc;
 #[cfg(fuzzing)]
 pub use {mounted::fuzz as state_fuzz, planned::fuzz as sync_plan_fuzz};
@@ -38,14 +39,16 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     if policy.mirror.deletes() {
         mounted.guard(&request.source)?;
     }
-    if policy.dry_run {
-        return planned::with_plan(&ends, &policy, &request.plan, watch);
-    }
-    if matches!(request.plan, SyncPlan::Apply(_)) {
+    if policy.dry_run || request.plan != SyncPlan::None {
+        let dry = CopyPolicy { dry_run: true, ..policy.clone() };
+        let (shown, is_planned) = (operands::shown(&ends.dest), request.plan != SyncPlan::None);
+        let own_name = if is_planned { Path::new("") } else { &shown };
+        let looked = look_with_plan(&request.plan, &shown, watch, &mut |watch| {
+            preview::preview(&ends, &dry, (own_name, is_planned), watch)
+        })?;
         // What has changed since is named, and then nothing is done.
-        let as_planned = planned::with_plan(&ends, &policy, &request.plan, watch)?;
-        if as_planned.failed > 0 || as_planned.cancelled {
-            return Ok(as_planned);
+        if policy.dry_run || looked.failed > 0 || looked.cancelled {
+            return Ok(looked);
         }
     }
     let aside = match &ends.dest {

@@ -9,7 +9,7 @@ use crate::address;
 use crate::cli::bcmr::check::{self, CheckArgs};
 use crate::cli::bcmr::connection::Reach;
 use crate::cli::bcmr::copy::{self, CopyArgs};
-use crate::cli::bcmr::operands::{Operands, Places, all_operands};
+use crate::cli::bcmr::operands::{self, Operands, Places, all_operands};
 use crate::cli::bcmr::proof;
 use crate::cli::bcmr::remote::RemoteJob;
 use crate::cli::bcmr::sync::{self, SyncArgs};
@@ -24,9 +24,9 @@ use crate::voice::BCMR;
 use bcmr_engine::control;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
-use bcmr_engine::peer;
 use bcmr_engine::policy::{NameList, Target};
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, RunAs, Way};
+use bcmr_engine::{look_with_plan, peer};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -103,7 +103,24 @@ pub fn sync(args: &SyncArgs, places: Places, env: &Env) -> u8 {
     }
 }
 
+/// `sync --apply` with one side on another machine.
+pub fn apply(planned: SyncArgs, now: &SyncArgs, file: &Path, env: &Env) -> u8 {
+    let typed = planned.operands();
+    let places = |a: &SyncArgs| operands::places(&typed, &a.connect, &super::verb::is_here);
+    let jobs = configuration(env)
+        .and_then(|config| sync::remote_as_planned(planned, now, file, places, (&config, env)));
+    match jobs {
+        Ok((look, job)) => run_after(Some(&look), &job, &typed, env),
+        Err(u) => super::verb::usage(Verb::Sync, &u),
+    }
+}
+
 fn run(job: &RemoteJob, typed: &Operands, env: &Env) -> u8 {
+    run_after(None, job, typed, env)
+}
+
+/// Runs it if `look`, where there is one, finds what it was planned with.
+fn run_after(look: Option<&RemoteJob>, job: &RemoteJob, typed: &Operands, env: &Env) -> u8 {
     let (sources, destination) = shown(&job.places);
     let measure = match &job.places {
         Places::Put { sources, .. } if job.names.is_none() && !job.policy.dry_run => {
@@ -126,7 +143,21 @@ fn run(job: &RemoteJob, typed: &Operands, env: &Env) -> u8 {
         let deaf = |e: Error| watch.front.event(Event::Note(say::deaf(&e).into()));
         let way = &job.onward.as_ref().unwrap_or(&job.reach).way;
         let (bases, throttle) = (&env.meeting, &way.throttle);
-        match control::hearing(bases, throttle, watch.progress, deaf, || carry(job, watch, &by_scp)) {
+        let carried = || {
+            let own_name = destination.clone();
+            let look_by = |look: &RemoteJob| {
+                let mut carried = |watch: Watch<'_>| carry(look, watch, &by_scp);
+                look_with_plan(&look.plan, &own_name, watch, &mut carried)
+            };
+            if let Some(look) = look {
+                let as_planned = look_by(look)?;
+                if as_planned.failed > 0 || as_planned.cancelled {
+                    return Ok(as_planned);
+                }
+            }
+            look_by(job)
+        };
+        match control::hearing(bases, throttle, watch.progress, deaf, carried) {
             // Stopped while nothing but the way was looked at.
             Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
                 Ok(Summary { cancelled: true, ..Summary::default() })

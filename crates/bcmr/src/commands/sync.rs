@@ -39,7 +39,13 @@ fn apply(args: &SyncArgs, file: &Path, env: &Env) -> u8 {
             return super::verb::usage(Verb::Sync, &usage);
         }
     };
-    let paths = planned.operands().paths;
+    let typed = planned.operands();
+    match operands::places(&typed, &planned.connect, &super::verb::is_here) {
+        Ok(Places::Here) => {}
+        Ok(_) => return super::remote::apply(*planned, args, file, env),
+        Err(u) => return super::verb::usage(Verb::Sync, &u),
+    }
+    let paths = typed.paths;
     carry_out(args, sync::as_planned(*planned, args, file, env), &paths, env)
 }
 

@@ -149,6 +149,7 @@ pub fn op(op: Op) -> String {
         Op::ThinOut => "thin out",
         Op::ReadPlanOfSync => "read plan",
         Op::ApplyPlan => "do what was planned with",
+        Op::PlanSync => "plan a sync of",
         Op::Remember => "remember where it is mounted, of",
         Op::Unknown(number) => return format!("do what only a newer bcmr has words for (number {number}):"),
     };
@@ -571,6 +572,8 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::NotPlanned => "it is to be done, and was not planned",
         Reason::PlannedOtherwise => "it is not what was planned with any more",
         Reason::NoPlanOfSync => "it is no plan of a sync",
+        Reason::SidesNotTold => "what both sides are like was not told of everything",
+        Reason::TooLongForPlan => "more would be done than a plan holds; plan parts of it",
         Reason::SnapshotMade => {
             "the snapshot {0} is there: the connection was lost only after it was complete"
         }

@@ -328,7 +328,7 @@ pub fn event(typed: &Typed<'_>, event: &Event) -> String {
             restarted: restarted.map(words::of),
             repaired: *repaired,
         },
-        Event::Difference { change, path, directory, files, bytes, why } => Body::Difference {
+        Event::Difference { change, path, directory, files, bytes, why, .. } => Body::Difference {
             change: match change {
                 Change::Add => "add",
                 Change::Extra => "extra",
@@ -605,6 +605,7 @@ mod tests {
                     files: 1,
                     bytes: 9,
                     why: Reason::BySize,
+                    alike: None,
                 }),
                 r#"{"schema":1,"event":"difference","change":"differ","path":"p","directory":false,"files":1,"bytes":9,"why":"size"}"#,
             ),

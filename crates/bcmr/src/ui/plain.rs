@@ -49,7 +49,7 @@ impl Plain {
                     out.line(&say::item(show.dry_run, action, &src, &dst));
                 }
             }
-            Event::Difference { change, path, directory, files, bytes, why } => {
+            Event::Difference { change, path, directory, files, bytes, why, .. } => {
                 let path = path.into_os_string().into_vec();
                 self.difference(show, Difference { change, path, directory, files, bytes, why }, out);
             }

@@ -54,7 +54,6 @@ mod sync_judge;
 mod sync_keep;
 mod sync_kept_far;
 mod sync_plan;
-mod sync_planned;
 mod sync_snapshot;
 mod sync_verb;
 mod table;

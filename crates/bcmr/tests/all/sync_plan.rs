@@ -1,13 +1,158 @@
-//! `bcmr sync -n --plan` and `--apply`: what was looked at is done, or nothing is.
+//! `bcmr sync -n`, and `--plan` and `--apply`: what was looked at is done, or nothing is. The same near, up, down and between two other machines.
 
+use crate::common::remote::*;
 use crate::common::*;
 use std::fs;
 use std::path::Path;
 
-fn sync(tmp: &Tmp, words: &str) -> Ran {
-    let mut line = bcmr(std::iter::once("sync").chain(words.split(' '))).cwd(tmp.path());
-    line.0.env("XDG_STATE_HOME", tmp.p("state"));
-    line.run()
+/// Where the two directories are, seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    Here,
+    Up,
+    Down,
+    Between,
+}
+
+const WAYS: [Ends; 4] = [Ends::Here, Ends::Up, Ends::Down, Ends::Between];
+
+/// A pair of directories, `s` and `d`.
+struct Pair {
+    way: Ends,
+    far: Far,
+    tmp: Tmp,
+}
+
+impl Pair {
+    fn new(way: Ends) -> Pair {
+        Pair { way, far: Far::pipe(), tmp: Tmp::new() }
+    }
+
+    fn fill(&self, files: &[&str]) -> &Pair {
+        files.iter().for_each(|name| drop(self.tmp.file(name, name)));
+        self
+    }
+
+    /// `bcmr sync FLAGS`, and both directories where they are.
+    fn sync(&self, flags: &str) -> Ran {
+        let (s, d) = (self.tmp.p("s"), self.tmp.p("d"));
+        let line = self.line(flags);
+        let on = |host: &str, path: &Path| format!("{host}:{}", path.display());
+        let line = match self.way {
+            Ends::Here => line.args([s, d]),
+            Ends::Up => Dir::Put.ends(line, &self.far, &s, &d),
+            Ends::Down => Dir::Get.ends(line, &self.far, &s, &d),
+            Ends::Between => line.args([on("one", &s), on("two", &d)]),
+        };
+        line.run()
+    }
+
+    fn line(&self, flags: &str) -> Line {
+        let line = match self.way {
+            Ends::Here => bcmr(["sync"]),
+            _ => self.far.bcmr("sync"),
+        };
+        let mut line = line.args(flags.split_whitespace());
+        line.0.env("XDG_STATE_HOME", self.tmp.p("state"));
+        line.cwd(self.tmp.path())
+    }
+
+    /// Does what `plan` says; it knows itself how one gets there.
+    fn apply(&self) -> Ran {
+        let mut line = self.far.around(bcmr(["sync", "--apply", "plan"])).cwd(self.tmp.path());
+        line.0.env("XDG_STATE_HOME", self.tmp.p("state"));
+        line.run()
+    }
+
+    fn is_far(&self) -> bool {
+        self.way != Ends::Here
+    }
+}
+
+/// What a run says that it has refused: reason and counts, without paths.
+fn refusals(ran: &Ran) -> Vec<String> {
+    let lines = ran.err.lines().filter(|line| line.contains("refused"));
+    lines.map(|line| line.rsplit(": ").next().unwrap_or(line).to_owned()).collect()
+}
+
+/// The lines of a preview that say what goes.
+fn going(ran: &Ran) -> Vec<String> {
+    let words = ran.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    words.filter(|line| line.starts_with("- ")).collect()
+}
+
+#[test]
+fn a_dry_run_ends_as_the_run_would() {
+    for way in WAYS {
+        // Kept, old, flags, and whether what is old goes.
+        for (kept, old, flags, code) in
+            [(90, 29, "", 0), (90, 30, "", 8), (10, 11, "--max-delete=11", 8), (0, 3, "", 8)]
+        {
+            let pair = Pair::new(way);
+            let tmp = &pair.tmp;
+            tmp.dir("s");
+            (0..kept).for_each(|n| drop((tmp.file(format!("s/{n}"), ""), tmp.file(format!("d/{n}"), ""))));
+            (0..old).for_each(|n| drop(tmp.file(format!("d/old/{n}"), "12345")));
+            let what = format!("{way:?} {kept} {old} {flags}");
+            let dry = pair.sync(&format!("-n --delete {flags}")).code(code);
+            assert!(tmp.p("d/old/0").exists(), "{what}");
+            let lines = going(&dry);
+            if code == 0 {
+                let bytes = format!("{}", 5 * old);
+                assert!(
+                    lines.len() == 1 && lines[0].starts_with("- old/") && lines[0].contains(&bytes),
+                    "{what}: {dry:?}"
+                );
+            } else {
+                assert!(lines.is_empty(), "nothing goes, and nothing is told to go: {what}: {dry:?}");
+            }
+            let real = pair.sync(&format!("--delete {flags}")).code(code);
+            assert_eq!(tmp.p("d/old").exists(), code != 0, "{what}");
+            assert_eq!(refusals(&dry), refusals(&real), "{what}: {dry:?} {real:?}");
+        }
+    }
+}
+
+/// What a filter leaves out, what unfinished copies need and what is kept does not go, and is not told to.
+#[test]
+fn what_a_dry_run_tells_is_what_goes() {
+    for way in WAYS {
+        let pair = Pair::new(way);
+        pair.fill(&["s/a", "s/sub/b", "d/a.o", "d/x", "d/sub/y", "d/sub/deep/z", "d/old/2020/x"]);
+        fs::write(pair.tmp.p("d/sub/deep/z"), "1234567").unwrap();
+        let backup = format!("--backup-dir={}", pair.tmp.p("d/old").display());
+        let flags = format!("--delete -e *.o {backup}");
+        let dry = pair.sync(&format!("-n {flags}")).ok();
+        let told = going(&dry).join("\n");
+        assert!(
+            told.contains("- x 3 B") && told.contains("- y 7 B") && told.contains("- deep/ 1 file, 7 B"),
+            "{way:?}: {}",
+            dry.out
+        );
+        assert!(!dry.out.contains(".o") && !dry.out.contains("old"), "{way:?}: {}", dry.out);
+        pair.sync(&flags).ok();
+        assert_eq!(names(&pair.tmp.p("d")), ["a", "a.o", "old", "sub"], "{way:?}");
+        assert_eq!(names(&pair.tmp.p("d/sub")), ["b"], "{way:?}");
+    }
+}
+
+/// A directory that holds something and is in the way of a file.
+#[test]
+fn what_is_in_the_way_is_told_before() {
+    for way in WAYS {
+        let pair = Pair::new(way);
+        pair.fill(&["s/file", "s/a", "d/file/full/in", "d/a"]);
+        for dry in ["-n", ""] {
+            pair.sync(dry).code(1).says("cannot overwrite a directory");
+        }
+        // A receiver goes through the source once.
+        let code = i32::from(pair.is_far());
+        for dry in ["-n", ""] {
+            let ran = pair.sync(&format!("{dry} --delete")).code(code);
+            assert_eq!(ran.err.contains("still to come"), pair.is_far(), "{way:?}: {}", ran.err);
+            assert_eq!(pair.tmp.p("d/file/full").exists(), dry == "-n", "{way:?}");
+        }
+    }
 }
 
 fn text(path: &Path) -> String {
@@ -26,24 +171,27 @@ fn two(tmp: &Tmp) {
 
 #[test]
 fn a_plan_is_done_as_it_was_looked_at() {
-    let tmp = Tmp::new();
-    two(&tmp);
-    let shown = sync(&tmp, "-n --delete s d").ok().out;
-    let planned = sync(&tmp, "-n --delete --plan plan s d").ok().out;
-    assert_eq!(shown, planned, "the tree is the same");
-    for line in ["+ new/", "~ a", "- gone", "- old/"] {
-        assert!(planned.contains(line), "{line} in {planned}");
+    for way in WAYS {
+        let pair = Pair::new(way);
+        let tmp = &pair.tmp;
+        two(tmp);
+        let shown = pair.sync("-n --delete").ok().out;
+        let before = tree(&tmp.p("d"));
+        let planned = pair.sync("-n --delete --plan plan").ok().out;
+        assert_eq!(shown, planned, "{way:?}: the tree is the same");
+        for line in ["+ new/", "~ a", "- gone", "- old/"] {
+            assert!(planned.contains(line), "{way:?}: {line} in {planned}");
+        }
+        let told = differences(&before, &tree(&tmp.p("d")), Exact { times: false, ..EVERYTHING });
+        assert!(told.is_empty(), "{way:?}: {told:?}");
+        let plan = text(&tmp.p("plan"));
+        let is_one = plan.starts_with("bcmr sync plan 2\n") && plan.ends_with("\tsub/b\n");
+        assert!(is_one && plan.contains("\n-\t6\t"), "{way:?}: {plan}");
+        pair.apply().ok();
+        assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+        // Done once, it is not to be done again.
+        pair.apply().code(8).says("not to be done any more");
     }
-    let before = tree(&tmp.p("d"));
-    assert!(differences(&before, &tree(&tmp.p("d")), EVERYTHING).is_empty());
-    let plan = text(&tmp.p("plan"));
-    assert!(
-        plan.starts_with("bcmr sync plan 1\n") && plan.contains("\n-\t6\t") && plan.ends_with("\tsub/b\n")
-    );
-    sync(&tmp, "--apply plan").ok();
-    assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
-    // Done once, it is not to be done again.
-    sync(&tmp, "--apply plan").code(8).says("not to be done any more");
 }
 
 /// Whatever changes on either side after the plan was made: it is named, and nothing is done.
@@ -68,26 +216,47 @@ fn what_has_changed_since_the_plan_is_named_and_nothing_is_done() {
         ("later", "s/later", |tmp| drop(tmp.file("s/later", "later"))),
         ("later", "d/later", |tmp| drop(tmp.file("d/later", "later"))),
     ];
-    for (named, what, change) in changes {
-        let tmp = Tmp::new();
-        two(&tmp);
-        sync(&tmp, "-n --delete --plan plan s d").ok();
-        change(&tmp);
-        let before = tree(&tmp.p("d"));
-        let ran = sync(&tmp, "--apply plan").code(8);
-        assert!(ran.err.lines().any(|line| line.contains(named)), "{what}: {}", ran.err);
-        let told = differences(&before, &tree(&tmp.p("d")), Exact { times: false, ..EVERYTHING });
-        assert!(told.is_empty(), "{what}: {told:?}");
-        // The way on is a new plan.
-        sync(&tmp, "-n --delete --plan plan s d").ok();
-        sync(&tmp, "--apply plan").ok();
-        assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+    for (n, (named, what, change)) in changes.into_iter().enumerate() {
+        // Where the two are decides nothing of it, so far each is tried one way.
+        for way in [Ends::Here, WAYS[1 + n % 3]] {
+            let pair = Pair::new(way);
+            let (tmp, what) = (&pair.tmp, format!("{way:?} {what}"));
+            two(tmp);
+            pair.sync("-n --delete --plan plan").ok();
+            change(tmp);
+            let before = tree(&tmp.p("d"));
+            let ran = pair.apply().code(8);
+            assert!(ran.err.lines().any(|line| line.contains(named)), "{what}: {}", ran.err);
+            let told = differences(&before, &tree(&tmp.p("d")), Exact { times: false, ..EVERYTHING });
+            assert!(told.is_empty(), "{what}: {told:?}");
+            // The way on is a new plan.
+            pair.sync("-n --delete --plan plan").ok();
+            pair.apply().ok();
+            assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+        }
+    }
+}
+
+/// What would not be done as a whole is not planned, and no file is left that says so.
+#[test]
+fn what_would_be_refused_is_no_plan() {
+    for way in WAYS {
+        let pair = Pair::new(way);
+        pair.tmp.dir("s");
+        pair.fill(&["d/x"]);
+        pair.sync("-n --delete --plan plan").code(8).says("the source is empty");
+        assert!(!pair.tmp.p("plan").exists(), "{way:?}");
     }
 }
 
 #[test]
 fn what_is_no_plan_is_refused() {
     let tmp = Tmp::new();
+    let sync = |tmp: &Tmp, words: &str| {
+        let mut line = bcmr(std::iter::once("sync").chain(words.split(' '))).cwd(tmp.path());
+        line.0.env("XDG_STATE_HOME", tmp.p("state"));
+        line.run()
+    };
     two(&tmp);
     sync(&tmp, "--plan plan s d").code(2);
     sync(&tmp, "--apply none").code(1);

@@ -1,55 +1,64 @@
 //! `sync -n --plan` and `sync --apply`: what a run would do, written down with what it was planned with, and done only while that
 //! holds (docs/sync.md, "A plan").
 //!
-//! Must not decide what is to be done: that is the dry run's, at both times.
+//! Must not decide what is to be done, nor know where the two directories are: that is the dry run's, at both times.
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Front, Question, Summary, Watch};
-use crate::policy::{CopyPolicy, SyncPlan};
+use crate::policy::SyncPlan;
 use crate::tabbed::{put, taken};
 use crate::tally::Tally;
+use crate::verbs::alike::Alike;
 use crate::verbs::manifest::WholeFile;
-use crate::verbs::operands::{self, Dest};
-use crate::verbs::sync::ends::SyncPair;
-use crate::verbs::sync::preview;
-use fastcopy::dir::{Dir, ListBuffer, NameBuf};
-use fastcopy::meta::{Info, Kind};
+use fastcopy::dir::{Dir, NameBuf};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-const HEAD: &[u8] = b"bcmr sync plan 1";
+const HEAD: &[u8] = b"bcmr sync plan 2";
 /// A longer plan is not read.
 const PLAN_BYTES_MAX: u64 = 2 << 30;
+/// Names of a plan that is made take no more, whatever another machine tells.
+const PLANNED_BYTES_MAX: usize = 512 << 20;
 
 /// What is planned for one name: `+`, `~` or `-`, its bytes, and a hash of what both sides are like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PlannedName {
     sign: u8,
     bytes: u64,
-    alike: [u8; 32],
+    alike: Alike,
+}
+
+impl PlannedName {
+    /// Two things that are planned for one name.
+    fn and(&self, other: &PlannedName) -> PlannedName {
+        // Whichever is told first.
+        let (one, two) = if self.sign < other.sign { (self, other) } else { (other, self) };
+        let alike = *blake3::Hasher::new().update(&one.alike).update(&two.alike).finalize().as_bytes();
+        PlannedName { sign: b'~', bytes: one.bytes ^ two.bytes, alike }
+    }
 }
 
 type PlannedNames = BTreeMap<PathBuf, PlannedName>;
 
-/// Carries out what was planned, or writes it down.
+/// Looks at what a run would do, which `look` tells, and writes it down, or compares it with what was written down. `look` tells both sides of
+/// each difference, and the destination itself without a name, as every name may be one in it too; it is shown as `own_name`.
 ///
 /// # Errors
 /// Nothing could be begun, or the plan cannot be read or written.
-pub(super) fn with_plan(
-    ends: &SyncPair,
-    policy: &CopyPolicy,
+pub fn look_with_plan(
     plan: &SyncPlan,
+    own_name: &Path,
     watch: Watch<'_>,
+    look: &mut dyn FnMut(Watch<'_>) -> Result<Summary>,
 ) -> Result<Summary> {
     match plan {
-        SyncPlan::None => preview::preview(ends, policy, &operands::shown(&ends.dest), watch),
+        SyncPlan::None => look(watch),
         SyncPlan::Write { file, words } => {
             let page = WholeFile::begin(file)?;
-            let (summary, names) = match gathered(ends, policy, watch, true) {
+            let (summary, names) = match gathered(own_name, watch, true, look) {
                 Ok(found) => found,
                 Err(e) => return page.give_up().and(Err(e)),
             };
@@ -61,7 +70,7 @@ pub(super) fn with_plan(
         }
         SyncPlan::Apply(file) => {
             let planned = read(file)?.1;
-            let (summary, now) = gathered(ends, policy, watch, false)?;
+            let (summary, now) = gathered(own_name, watch, false, look)?;
             let tally = Tally::new(watch);
             for (path, why) in unlike(&planned, &now) {
                 tally.fail(Error::ours(Code::Refused, Op::ApplyPlan, path, why));
@@ -84,18 +93,47 @@ fn unlike(planned: &PlannedNames, now: &PlannedNames) -> Vec<(PathBuf, Reason)> 
     gone.chain(new.map(|path| (path.clone(), Reason::NotPlanned))).collect()
 }
 
-/// Keeps differences, and passes on what is to be told. The destination itself has no name among them, as every name may be one
-/// in it too; it is told under its own.
+/// Keeps differences, and passes on what is to be told.
 struct Gatherer<'w> {
     front: &'w dyn Front,
     own_name: &'w Path,
     tells: bool,
-    found: Mutex<Vec<(u8, PathBuf, u64)>>,
+    found: Mutex<Gathered>,
+}
+
+/// What was found so far.
+struct Gathered {
+    names: PlannedNames,
+    /// How many bytes more it may take.
+    room: usize,
+    /// Why it is not all.
+    lacks: Option<(Code, Reason)>,
+}
+
+impl Gathered {
+    fn of_at_most(room: usize) -> Gathered {
+        Gathered { names: PlannedNames::new(), room, lacks: None }
+    }
+
+    fn add(&mut self, path: &Path, (sign, bytes, alike): (u8, u64, Option<Alike>)) {
+        let Some(alike) = alike else {
+            self.lacks.get_or_insert((Code::Protocol, Reason::SidesNotTold));
+            return;
+        };
+        let Some(room) = self.room.checked_sub(path.as_os_str().len() + size_of::<PlannedName>()) else {
+            self.lacks.get_or_insert((Code::Limit, Reason::TooLongForPlan));
+            return;
+        };
+        self.room = room;
+        let found = PlannedName { sign, bytes, alike };
+        // One name may go and come as something else.
+        self.names.entry(path.to_owned()).and_modify(|there| *there = there.and(&found)).or_insert(found);
+    }
 }
 
 impl Front for Gatherer<'_> {
     fn event(&self, event: Event) {
-        let Event::Difference { change, path, directory, files, bytes, why } = event else {
+        let Event::Difference { change, path, directory, files, bytes, why, alike } = event else {
             return self.front.event(event);
         };
         let sign = match change {
@@ -103,10 +141,12 @@ impl Front for Gatherer<'_> {
             Change::Differ => b'~',
             Change::Extra => b'-',
         };
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sign, path.clone(), bytes));
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.add(&path, (sign, bytes, alike));
+        drop(found);
         if self.tells {
             let path = if path.as_os_str().is_empty() { self.own_name.to_owned() } else { path };
-            self.front.event(Event::Difference { change, path, directory, files, bytes, why });
+            self.front.event(Event::Difference { change, path, directory, files, bytes, why, alike });
         }
     }
 
@@ -125,92 +165,19 @@ impl Front for Gatherer<'_> {
 
 /// What a run would do, with what both sides are like where it would.
 fn gathered(
-    ends: &SyncPair,
-    policy: &CopyPolicy,
+    own_name: &Path,
     watch: Watch<'_>,
     tells: bool,
+    look: &mut dyn FnMut(Watch<'_>) -> Result<Summary>,
 ) -> Result<(Summary, PlannedNames)> {
-    let root = operands::shown(&ends.dest);
-    let front = Gatherer { front: watch.front, own_name: &root, tells, found: Mutex::default() };
-    let dry = CopyPolicy { dry_run: true, ..policy.clone() };
-    let summary = preview::preview(ends, &dry, Path::new(""), Watch { front: &front, ..watch })?;
-    let mut names = PlannedNames::new();
-    for (sign, below, bytes) in front.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        let fail = |e| Error::os(Op::Stat, root.join(&below), e);
-        let mut hasher = blake3::Hasher::new();
-        if sign != b'-' {
-            describe(&ends.source, &below, sign == b'+', &mut hasher).map_err(fail)?;
-        }
-        hasher.update(b"\0");
-        if let (Dest::Whole(place), true) = (&ends.dest, sign != b'+') {
-            describe(&place.dir, &below, sign == b'-', &mut hasher).map_err(fail)?;
-        }
-        let alike = *hasher.finalize().as_bytes();
-        // One name may go and come as something else.
-        let found = PlannedName { sign, bytes, alike };
-        match names.get_mut(&below) {
-            Some(there) => {
-                let both = blake3::Hasher::new().update(&there.alike).update(&found.alike).finalize();
-                *there =
-                    PlannedName { sign: b'~', bytes: there.bytes ^ found.bytes, alike: *both.as_bytes() };
-            }
-            None => drop(names.insert(below, found)),
-        }
+    let found = Mutex::new(Gathered::of_at_most(PLANNED_BYTES_MAX));
+    let front = Gatherer { front: watch.front, own_name, tells, found };
+    let summary = look(Watch { front: &front, ..watch })?;
+    let Gathered { names, lacks, .. } = front.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match lacks {
+        Some((code, why)) => Err(Error::ours(code, Op::PlanSync, own_name, why)),
+        None => Ok((summary, names)),
     }
-    Ok((summary, names))
-}
-
-fn describe_one(info: &Info, path: &Path, hasher: &mut blake3::Hasher) {
-    let is_dir = info.kind == Kind::Dir;
-    let (size, time) = if is_dir { (0, (0, 0)) } else { (info.size, (info.mtime.sec, info.mtime.nsec)) };
-    let text = format!(
-        "{}\0{:o}\0{}\0{}\0{}\0{size}\0{}.{}\0",
-        info.kind.word(),
-        info.mode,
-        info.uid,
-        info.gid,
-        info.rdev,
-        time.0,
-        time.1
-    );
-    hasher.update(text.as_bytes()).update(path.as_os_str().as_bytes()).update(b"\0");
-}
-
-/// Adds what is at `path` below `root` to a hash, and, where it is `deep`, all that is below that, in the order of names.
-fn describe(root: &Dir, path: &Path, deep: bool, hasher: &mut blake3::Hasher) -> io::Result<()> {
-    let mut waiting = vec![path.to_owned()];
-    while let Some(path) = waiting.pop() {
-        let info = match (path.parent(), path.file_name()) {
-            (Some(above), Some(name)) => {
-                let name = NameBuf::new(name.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
-                reached(root, above)?.look(name.as_name())?
-            }
-            _ => Some(root.info()?),
-        };
-        let Some(info) = info else { continue };
-        describe_one(&info, &path, hasher);
-        if !deep || info.kind != Kind::Dir {
-            continue;
-        }
-        let mut below = Vec::new();
-        reached(root, &path)?.list(&mut ListBuffer::new(), |entry| {
-            below.push(path.join(crate::node::os(entry.name)));
-            true
-        })?;
-        below.sort_unstable();
-        waiting.extend(below.into_iter().rev());
-    }
-    Ok(())
-}
-
-/// A directory of its own handle, reached through no link.
-fn reached(root: &Dir, path: &Path) -> io::Result<Dir> {
-    let mut dir = root.reopen()?;
-    for part in path.components() {
-        let name = NameBuf::new(part.as_os_str().as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
-        dir = dir.open_dir(name.as_name())?;
-    }
-    Ok(dir)
 }
 
 /// A plan as a file: what was typed, and a line for each name.
@@ -314,6 +281,22 @@ mod tests {
             assert_eq!(parse(&[&text, line.as_bytes(), b"\n"].concat()), None, "{line}");
         }
         assert_eq!(parse(&[&text[..], &text[text.len() - 80..]].concat()), None);
+    }
+
+    /// V7: what another machine tells takes no more than this, and what it does not tell is not planned.
+    #[test]
+    fn what_cannot_be_planned_whole_is_none() {
+        let mut found = Gathered::of_at_most(3 * (size_of::<PlannedName>() + 4));
+        let told = |found: &mut Gathered, path: &str, alike| found.add(Path::new(path), (b'+', 7, alike));
+        for path in ["one", "two", "four"] {
+            told(&mut found, path, Some([1; 32]));
+            assert_eq!(found.lacks, None, "{path}");
+        }
+        told(&mut found, "five", Some([1; 32]));
+        assert_eq!((found.lacks, found.names.len()), (Some((Code::Limit, Reason::TooLongForPlan)), 3));
+        let mut found = Gathered::of_at_most(4096);
+        told(&mut found, "x", None);
+        assert_eq!(found.lacks, Some((Code::Protocol, Reason::SidesNotTold)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::receiver::extraneous::{At, Extraneous, Going};
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
 use crate::tally::Tally;
-use crate::verbs::check::{Check, count};
+use crate::verbs::check::Check;
 use crate::verbs::entry_pair::{EntryPair, Findings, Found, Lack, Visit};
 use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, Reach};
@@ -27,14 +27,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Tells what a run would do, and of the destination itself under `own_name`.
+/// Tells what a run would do, and of the destination itself under `own_name`; with `alike` also what both sides of each difference are like.
 ///
 /// # Errors
 /// Only when nothing could be begun.
 pub(super) fn preview(
     ends: &SyncPair,
     policy: &CopyPolicy,
-    own_name: &Path,
+    (own_name, alike): (&Path, bool),
     watch: Watch<'_>,
 ) -> Result<Summary> {
     let tally = Tally::new(watch);
@@ -47,6 +47,7 @@ pub(super) fn preview(
             Compare::SizeAndTime
         },
         extra: policy.mirror.deletes(),
+        alike,
         root: &root,
         own_name,
         tally: &tally,
@@ -134,7 +135,8 @@ impl Visit for Preview<'_> {
             Ok(()) => {
                 let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
                 let counted = (false, 1, bytes);
-                Found::Told(self.check.found(Change::Add, &at.dst_path(), counted, Reason::Missing))
+                let why = (Reason::Missing, self.check.alike(&at.info, at.there.as_ref()));
+                Found::Told(self.check.found(Change::Add, &at.dst_path(), counted, why))
             }
             Err(e) => Found::Failed(e),
         });
@@ -194,11 +196,9 @@ impl Visit for Preview<'_> {
         let Preview { check, found, passes, .. } = *self;
         let tally = check.tally;
         let Some(plan) = found.and_then(|found| found.plan(tally)) else { return };
-        plan.each(tally, |dir, name, path| match count(dir, name, &path) {
-            Ok(counted) => {
-                tally.watch.front.event(check.found(Change::Extra, &path, counted, Reason::OnlyThere));
-            }
-            Err(e) => tally.fail(Error { op: Op::Count, path, ..e }),
+        plan.each(tally, |dir, name, path| match check.only_there(dir, name, &path) {
+            Ok(event) => tally.watch.front.event(event),
+            Err(e) => tally.fail(e),
         });
         if passes == Passes::One && plan.clears() {
             tally.fail(Error::ours(Code::InTheWay, Op::CopyAllOf, check.root, Reason::OutOfTheWay));

@@ -16,7 +16,7 @@ use crate::env::Env;
 use crate::names;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{CheckRequest, Compare, CopyPolicy, Landing, Verify};
+use bcmr_engine::policy::{CheckRequest, Compare, CopyPolicy, Landing, SyncPlan, Verify};
 use bcmr_engine::remote::Purpose;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ pub fn request(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> 
     no_connection(&a.connect, None)?;
     let (policy, purpose, show) = check_policy(a, env)?;
     let (compare, extra) = match purpose {
-        Purpose::Check { compare, extra } => (compare, extra),
+        Purpose::Check { compare, extra, .. } => (compare, extra),
         Purpose::Copy => (Compare::ContentInDoubt, true),
     };
     Ok((CheckRequest { sources, target, compare, extra, policy }, show))
@@ -130,8 +130,21 @@ pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Resu
     let onward = onward(&places, &a.connect, None, false, config)?;
     let reach = reach(&a.connect, None, false, &host, config)?;
     let (names, manifest, unkept) = (None, None, vec!["check"]);
-    let (dated, state) = (None, None);
-    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
+    let (dated, state, plan) = (None, None, SyncPlan::None);
+    Ok(RemoteJob {
+        places,
+        names,
+        policy,
+        purpose,
+        manifest,
+        dated,
+        plan,
+        state,
+        reach,
+        onward,
+        unkept,
+        show,
+    })
 }
 
 /// What decides how two sides are compared, wherever they are.
@@ -159,7 +172,7 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
         (false, false) => Compare::ContentInDoubt,
     };
     let show = show(Verb::Check, &a.output, false, Again::Same, env);
-    Ok((policy, Purpose::Check { compare, extra: !a.no_extra }, show))
+    Ok((policy, Purpose::Check { compare, extra: !a.no_extra, alike: false }, show))
 }
 
 /// `check --manifest`: which file, below which directory, with how many threads.

@@ -27,7 +27,7 @@ use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{
     Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Old, Reflink, Resume, Sharing, Sparse,
-    Target,
+    SyncPlan, Target,
 };
 use bcmr_engine::remote::Purpose;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};
@@ -241,8 +241,21 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     let show = Show { far, ..show };
     let unkept = lost_over_scp(a);
     let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
-    let (dated, state) = (None, None);
-    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
+    let (dated, state, plan) = (None, None, SyncPlan::None);
+    Ok(RemoteJob {
+        places,
+        names,
+        policy,
+        purpose,
+        manifest,
+        dated,
+        plan,
+        state,
+        reach,
+        onward,
+        unkept,
+        show,
+    })
 }
 
 /// What needs one of the two ends to be here.

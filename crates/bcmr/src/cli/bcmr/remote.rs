@@ -5,7 +5,7 @@ use super::operands::{NamesFrom, Places};
 use crate::config::Config;
 use crate::show::Show;
 use crate::usage::Usage;
-use bcmr_engine::policy::{CopyPolicy, Dated};
+use bcmr_engine::policy::{CopyPolicy, Dated, SyncPlan};
 use bcmr_engine::remote::Purpose;
 use std::path::PathBuf;
 
@@ -18,6 +18,8 @@ pub struct RemoteJob {
     pub manifest: Option<PathBuf>,
     /// The destination holds snapshots, and gets this one.
     pub dated: Option<Dated>,
+    /// Whether it is planned first.
+    pub plan: SyncPlan,
     /// Where it is remembered how the source is mounted.
     pub state: Option<PathBuf>,
     pub reach: Reach,

@@ -247,8 +247,13 @@ pub fn request(a: &SyncArgs, env: &Env) -> Result<(SyncRequest, Show), Usage> {
     let (policy, show) = sync_policy(a, env)?;
     let (source, dest) = (a.source.clone(), a.dest.clone());
     let state = env.state_dir.as_ref().map(|dir| dir.join("sync"));
-    let plan = a.plan.clone().map_or(SyncPlan::None, |file| SyncPlan::Write { file, words: typed(env) });
+    let plan = planned(a, env);
     Ok((SyncRequest { source, dest, policy, state, plan }, show))
+}
+
+/// The plan that is to be written, if one is.
+fn planned(a: &SyncArgs, env: &Env) -> SyncPlan {
+    a.plan.clone().map_or(SyncPlan::None, |file| SyncPlan::Write { file, words: typed(env) })
 }
 
 /// What was typed behind the verb.
@@ -263,11 +268,29 @@ pub fn as_planned(
     file: &Path,
     env: &Env,
 ) -> Result<(SyncRequest, Show), Usage> {
+    let (request, show) = request(&done(planned, now), env)?;
+    Ok((SyncRequest { plan: SyncPlan::Apply(file.to_owned()), ..request }, show))
+}
+
+/// The same with another machine: what looks again, and what is done then.
+pub fn remote_as_planned(
+    planned: SyncArgs,
+    now: &SyncArgs,
+    file: &Path,
+    mut places: impl FnMut(&SyncArgs) -> Result<Places, Usage>,
+    (config, env): (&Config, &Env),
+) -> Result<(RemoteJob, RemoteJob), Usage> {
+    let look = remote(&planned, places(&planned)?, config, env)?;
+    let done = done(planned, now);
+    let job = remote(&done, places(&done)?, config, env)?;
+    Ok((RemoteJob { plan: SyncPlan::Apply(file.to_owned()), ..look }, job))
+}
+
+/// What was planned, as it is typed to be done.
+fn done(planned: SyncArgs, now: &SyncArgs) -> SyncArgs {
     let (itemize, stats, output) = (now.itemize, now.stats, now.output.clone());
     let how = HowArgs { report: now.how.report.clone(), ..planned.how };
-    let again = SyncArgs { dry_run: false, plan: None, itemize, stats, output, how, ..planned };
-    let (request, show) = request(&again, env)?;
-    Ok((SyncRequest { plan: SyncPlan::Apply(file.to_owned()), ..request }, show))
+    SyncArgs { dry_run: false, plan: None, itemize, stats, output, how, ..planned }
 }
 
 /// What `sync` arguments mean when one of the two is on another machine.
@@ -277,9 +300,6 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));
     }
     let (policy, show) = sync_policy(a, env)?;
-    if a.plan.is_some() {
-        return Err(Usage::new("--plan is about directories on this machine"));
-    }
     if !a.earlier.reflink_dest.is_empty() {
         return Err(Usage::new("--reflink-dest is about directories on this machine"));
     }
@@ -294,13 +314,30 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
     let compare = if a.checksum { Compare::Hash } else { Compare::SizeAndTime };
     let purpose = match policy.dry_run {
         // A new snapshot has nothing that the source does not have.
-        true => Purpose::Check { compare, extra: policy.mirror.deletes() || a.earlier.snapshot },
+        true => Purpose::Check {
+            compare,
+            extra: policy.mirror.deletes() || a.earlier.snapshot,
+            alike: a.plan.is_some(),
+        },
         false => Purpose::Copy,
     };
     let (places, unkept) = (contents_of(places), vec!["sync"]);
     let (dated, state) = (dated(a, env), env.state_dir.as_ref().map(|dir| dir.join("sync")));
-    let (names, manifest) = (None, None);
-    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
+    let (names, manifest, plan) = (None, None, planned(a, env));
+    Ok(RemoteJob {
+        places,
+        names,
+        policy,
+        purpose,
+        manifest,
+        dated,
+        plan,
+        state,
+        reach,
+        onward,
+        unkept,
+        show,
+    })
 }
 
 /// How often a lost connection is made again where nothing is said.

@@ -132,7 +132,11 @@ impl Far {
 
     /// The same for a line that was begun elsewhere, verb included.
     pub fn lead(&self, line: Line) -> Line {
-        let mut line = line.args(&self.flags);
+        self.around(line.args(&self.flags))
+    }
+
+    /// The same for a line that says itself what leads there.
+    pub fn around(&self, mut line: Line) -> Line {
         line.0.env("XDG_CONFIG_HOME", self.own.p("no configuration"));
         line.0.envs(self.env.iter().map(|(n, v)| (n, v)));
         line

@@ -134,12 +134,14 @@ fn a_copy_takes_no_hash_for_a_content() {
 #[test]
 fn a_peer_that_cannot_say_what_it_would_do_is_not_asked() {
     let without = |bit: u64| Features { wide: ALL.wide & !bit, ..ALL };
-    let rows: [(&[&str], u64, &str); 5] = [
+    let rows: [(&[&str], u64, &str); 7] = [
         (&["copy", "-rn", "host:x", "DST"], wide::SURVEY, "survey"),
         (&["copy", "-rn", "tree", "host:x"], wide::SURVEY, "survey"),
         (&["check", "tree", "host:x"], wide::SURVEY, "survey"),
         (&["check", "--hash", "host:x", "DST"], wide::SURVEY, "survey"),
         (&["copy", "-r", "--manifest", "hashes", "tree", "host:x"], wide::HASHED, "hashed"),
+        (&["sync", "-n", "--delete", "tree", "host:x"], wide::PLANNED, "planned"),
+        (&["sync", "-n", "--plan", "hashes", "tree", "host:x"], wide::PLANNED, "planned"),
     ];
     for (args, bit, word) in rows {
         let place = stocked();
@@ -155,43 +157,55 @@ fn a_peer_that_cannot_say_what_it_would_do_is_not_asked() {
     }
 }
 
+/// A server that says this of what it was shown, and settles everything.
+fn say(w: &mut Wire, features: Features, events: &[Event<'_>]) {
+    w.greet_with(features);
+    w.asked();
+    while let Some(said) = w.hear() {
+        match said.message() {
+            Message::Operand { dir, .. } => {
+                for event in events {
+                    w.say(&Message::Report(event.clone()));
+                }
+                w.say(&Message::DirIs { dir, state: DirState::There });
+            }
+            Message::Dir { id: dir, .. } => {
+                w.say(&Message::DirIs { dir, state: DirState::There });
+            }
+            Message::Files { batch, .. } => {
+                w.say(&Message::Wants { batch, entries: Vec::new() });
+            }
+            Message::Large { file, .. } => {
+                w.say(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
+                w.say(&Message::Close { file });
+            }
+            Message::AllSent => {
+                let counts = [0, 0, 0, 0, 0, 0, 3];
+                w.say(&Message::Summary { counts, codes: Vec::new(), cancelled: false });
+            }
+            Message::Done => return,
+            _ => {}
+        }
+    }
+}
+
+const EVIL: &[u8] = b"a\x1b[31m\x9b2J\xe2\x80\xae\n../../b";
+
 /// What a server says that it found is shown, and steers nothing.
 #[test]
 fn differences_and_hashes_are_only_words() {
-    let say = |w: &mut Wire, events: &[Event<'_>]| {
-        w.transfer();
-        while let Some(said) = w.hear() {
-            match said.message() {
-                Message::Operand { dir, .. } => {
-                    for event in events {
-                        w.say(&Message::Report(event.clone()));
-                    }
-                    w.say(&Message::DirIs { dir, state: DirState::There });
-                }
-                Message::Dir { id: dir, .. } => {
-                    w.say(&Message::DirIs { dir, state: DirState::There });
-                }
-                Message::Files { batch, .. } => {
-                    w.say(&Message::Wants { batch, entries: Vec::new() });
-                }
-                Message::Large { file, .. } => {
-                    w.say(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
-                    w.say(&Message::Close { file });
-                }
-                Message::AllSent => {
-                    let counts = [0, 0, 0, 0, 0, 0, 3];
-                    w.say(&Message::Summary { counts, codes: Vec::new(), cancelled: false });
-                }
-                Message::Done => return,
-                _ => {}
-            }
-        }
+    let evil = EVIL;
+    let difference = |path, why| Event::Difference {
+        change: 2,
+        path,
+        directory: false,
+        files: 1,
+        bytes: 1,
+        why,
+        alike: None,
     };
-    let evil = b"a\x1b[31m\x9b2J\xe2\x80\xae\n../../b";
-    let difference =
-        |path, why| Event::Difference { change: 2, path, directory: false, files: 1, bytes: 1, why };
     let events = [
-        difference(&evil[..], 9999),
+        difference(evil, 9999),
         difference(b"/", Reason::BySize.number()),
         difference(b"", Reason::ByMtime.number()),
         Event::Base(evil),
@@ -203,7 +217,7 @@ fn differences_and_hashes_are_only_words() {
         &["copy", "-rnv", "tree", "host:x"],
     ] {
         let place = stocked();
-        let outcome = place.attack(&format!("{args:?}"), args, |w| say(w, &events));
+        let outcome = place.attack(&format!("{args:?}"), args, |w| say(w, ALL, &events));
         let out = String::from_utf8_lossy(&outcome.out).into_owned();
         assert!(!out.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{args:?}: {out:?}");
     }
@@ -220,13 +234,37 @@ fn differences_and_hashes_are_only_words() {
         Event::Hashed { dst: b"/base/\xff", hash },
     ];
     let args = ["copy", "-r", "--manifest", "dst/hashes", "tree", "host:x"];
-    place.attack("hashes", &args, |w| say(w, &events)).failed();
+    place.attack("hashes", &args, |w| say(w, ALL, &events)).failed();
     let text = std::fs::read_to_string(place.dst().join("hashes")).unwrap_or_default();
     assert!(
         text.lines().all(|l| l.trim_start_matches('\\').split_once("  ").is_some_and(|(h, _)| h.len() == 64))
     );
     let check = bcmr(["check", "--manifest"]).args([place.dst().join("hashes"), place.dst()]).run();
     assert!(check.code != 0 && !check.out.contains("secret'"), "{check:?}");
+}
+
+/// A plan is made of names and hashes; whatever a server tells, it has one line for each name, and what was not told whole is none.
+#[test]
+fn plans_of_what_a_server_tells() {
+    let able = ALL.or(Features { caps: 0, wide: wide::COMPARED | wide::PLANNED });
+    let args = ["sync", "-n", "--delete", "--plan", "dst/plan", "tree", "host:x"];
+    let told = |path, change, alike| {
+        let (directory, files, bytes, why) = (false, 1, 1, Reason::OnlyThere.number());
+        Event::Difference { change, path, directory, files, bytes, why, alike }
+    };
+    let place = stocked();
+    let events = [told(b"f", 1, Some([1; 32])), told(b"large", 1, None)];
+    let outcome = place.attack("half a plan", &args, |w| say(w, able, &events));
+    assert!(outcome.failed().said().contains("not told of everything"));
+    assert!(!place.dst().join("plan").exists());
+    // The twin. A line that forges another one is a name.
+    let forged = b"x\n-\t1\t0\t../../secret";
+    let events = [told(EVIL, 0, Some([1; 32])), told(forged, 1, Some([2; 32])), told(b"", 2, Some([3; 32]))];
+    let outcome = place.attack("a plan", &args, |w| say(w, able, &events));
+    let out = String::from_utf8_lossy(&outcome.out).into_owned();
+    assert!(!out.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{out:?}");
+    let plan = std::fs::read(place.dst().join("plan")).unwrap();
+    assert_eq!(plan.split(|byte| *byte == b'\n').count(), 2 + events.len() + 1);
 }
 
 /// A client that was told it may look, and sends something to land.
@@ -258,7 +296,8 @@ fn clients_that_bring_something_to_a_survey() {
         }),
     ];
     for root in [&["--root", "DST"][..], &["--root", "DST", "--read-only"]] {
-        for how in [0, flags::COMPARE, flags::COMPARE | flags::EXTRA | flags::HASHES] {
+        let plan = flags::COMPARE | flags::EXTRA | flags::QUICK | flags::MIRROR_DELETE | flags::ALIKE;
+        for how in [0, flags::COMPARE, flags::COMPARE | flags::EXTRA | flags::HASHES, plan] {
             for (name, script) in scripts {
                 let place = stocked();
                 let before = seen(&place);
