@@ -241,7 +241,7 @@ pub(crate) fn check(flags: u64, choices: [u8; 8]) -> Result<(), Refused> {
     must(flags & !flags::ALL == 0, "policy.flags", Why::Unknown)?;
     let compares = flags & (flags::COMPARE | flags::DRY_RUN) == flags::COMPARE | flags::DRY_RUN;
     must(
-        flags & (flags::COMPARE | flags::EXTRA | flags::QUICK) == 0 || compares,
+        flags & (flags::COMPARE | flags::EXTRA | flags::QUICK | flags::ALIKE) == 0 || compares,
         "policy.flags",
         Why::Contradiction,
     )?;
@@ -259,7 +259,8 @@ mod tests {
             assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16 || (19..=25).contains(&bit), "bit {bit}");
         }
         // A comparison changes nothing, also at a peer that does not know what it is.
-        use flags::{COMPARE, DRY_RUN, EXTRA, QUICK};
+        use flags::{ALIKE, COMPARE, DRY_RUN, EXTRA, QUICK};
+        assert!(check(ALIKE | DRY_RUN, [0; 8]).is_err() && check(ALIKE | COMPARE | DRY_RUN, [0; 8]).is_ok());
         assert!(check(COMPARE | DRY_RUN, [0; 8]).is_ok() && check(COMPARE | EXTRA | DRY_RUN, [0; 8]).is_ok());
         assert!(check(QUICK | DRY_RUN, [0; 8]).is_err() && check(QUICK | COMPARE | DRY_RUN, [0; 8]).is_ok());
         assert!(check(EXTRA | DRY_RUN, [0; 8]).is_err() && check(COMPARE | EXTRA, [0; 8]).is_err());
@@ -315,6 +316,7 @@ mod tests {
             TARGET_ABSENT,
             BCMRIGNORE,
             MAKE_PATH,
+            ALIKE,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));
