@@ -698,7 +698,7 @@ fn what_is_refused_says_which_field_and_why() {
         (
             "an unknown flag of a policy",
             0x20,
-            format!("{} 00 00 01 00 00", POLICY.replacen("0180000000", "0180000400", 1)),
+            format!("{} 00 00 01 00 00", POLICY.replacen("0180000000", "0180000800", 1)),
             "policy.flags",
             Why::Unknown,
         ),
@@ -817,7 +817,7 @@ fn what_is_refused_says_which_field_and_why() {
             Why::Limit,
         ),
         ("no values", 0x44, "01 00 00".into(), "compute.count", Why::Limit),
-        ("an event nobody knows", 0x46, "0a".into(), "event.kind", Why::Unknown),
+        ("an event nobody knows", 0x46, "0b".into(), "event.kind", Why::Unknown),
         ("a change nobody knows", 0x46, "06 03 01 64 00 00 00 00".into(), "event.kind", Why::Unknown),
         ("a directory that is neither", 0x46, "06 00 01 64 02 00 00 00".into(), "event.kind", Why::Unknown),
         ("an action nobody knows", 0x46, "00 0a 00 00 00".into(), "event.kind", Why::Unknown),
