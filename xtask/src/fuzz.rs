@@ -84,7 +84,7 @@ fn build(home: &Path, quick: bool) -> Result<PathBuf> {
     let manifest = sh::root().join("fuzz/Cargo.toml");
     let mut command = sh::cargo();
     if quick {
-        command.args(["--config", "profile.release.opt-level=1"]);
+        command.args(["--config", "profile.release.opt-level=1", "--config", "profile.release.debug=false"]);
     }
     command.args(["build", "--release", "--locked", "--bins", "--target", host, "--manifest-path"]);
     command.arg(manifest).arg("--target-dir").arg(home);
