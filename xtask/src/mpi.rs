@@ -19,8 +19,9 @@ struct Programs {
 
 type Case = (&'static str, fn(&Programs, &Site) -> Result);
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     ("a copy by three ranks is the source, and has the root of one machine's", whole),
+    ("the plan of all ranks is that of one machine", planned),
     ("the document's commands", document),
     ("a rank that is killed ends the job, and the same command goes on", killed),
     ("a job that is told to stop is not published, and the same command goes on", stopped),
@@ -47,6 +48,7 @@ pub fn run(args: &[&str]) -> Result {
         // Its headers are among what bindgen reads.
         (many::has("clang"), "clang"),
         (has_libclang(), "libclang-dev"),
+        (many::has("strace"), "strace"),
         (many::has("rsync"), "rsync"),
     ])?;
     let programs = build(release)?;
@@ -129,6 +131,55 @@ fn whole(programs: &Programs, site: &Site) -> Result {
     programs.one_machine(site, "shard p 0")?;
     let alone = programs.one_machine(site, "finish p")?;
     holds(root(&said)? == root(&alone)?, "the root is another one than one machine's")
+}
+
+/// Every rank walks, and what comes of it is the same byte for byte; also where a part of the source is another file system,
+/// with inode numbers that the first one has too.
+fn planned(programs: &Programs, site: &Site) -> Result {
+    site.source(300, 1 << 20)?;
+    let dirs = |top: &str| -> Result {
+        for n in 0..1600 {
+            let dir = site.p(&format!("{top}/{}/{}", n % 40, n / 40));
+            fs::create_dir_all(&dir)?;
+            fs::write(dir.join("a file"), n.to_string())?;
+            if n % 9 == 0 {
+                fs::hard_link(dir.join("a file"), site.p(&format!("{top}/again {n}")))?;
+            }
+        }
+        Ok(())
+    };
+    dirs("src/many")?;
+    let mount = site.p("src/many/7/mount");
+    fs::create_dir(&mount)?;
+    let mount = sh::text(&mount)?;
+    if sh::is_root() {
+        sh::quiet("mount", &["-t", "tmpfs", "none", mount])?;
+    }
+    let tried = dirs("src/many/7/mount").and_then(|()| {
+        programs.one_machine(site, "plan src dst --out one --shards 8")?;
+        // The first rank is slow: others walk most of it.
+        let slow = "if [ \"$OMPI_COMM_WORLD_RANK\" = 0 ]; then exec strace -f -y -qq -o calls -e trace=getdents64 bcmr-mpi \"$@\"; fi
+            exec bcmr-mpi \"$@\"";
+        fs::write(site.p("wrap"), slow)?;
+        let mut job = programs.command(site, "mpirun");
+        job.args(["-n", "3", "sh", "wrap", "copy", "src", "dst", "--plan", "ranks", "--shards", "8", "-q"]);
+        ends(&mut job, 0)?;
+        for name in (0..8).map(|n| format!("shard-{n}")).chain(["plan".to_owned()]) {
+            let [one, ranks] = ["one", "ranks"].map(|plan| fs::read(site.p(plan).join(&name)));
+            holds(one? == ranks?, &format!("{name} is not the same"))?;
+        }
+        let calls = fs::read_to_string(site.p("calls"))?;
+        let reads = |below: &str| calls.lines().filter(|line| line.contains(below)).count();
+        let (all, alone) = (reads("/src"), reads("/src/many/7/mount"));
+        println!("     the first rank has read directories of the source {all} times, {alone} on another file system");
+        // Two for each directory of 1,641 twice.
+        let is_alone = alone == 2 * 1641 || !sh::is_root();
+        holds(is_alone && all - alone < 2 * 1641 * 9 / 10, "others have not walked what they should")
+    });
+    if sh::is_root() {
+        sh::quiet("umount", &[mount])?;
+    }
+    tried
 }
 
 fn document(programs: &Programs, site: &Site) -> Result {

@@ -244,6 +244,20 @@ impl<T: Send, F: Send> Hands<'_, T, F> {
         self.call_for_help();
     }
 
+    /// Takes back what waits longest of tasks that no worker has taken, `most` of those that `fits`, and half of them at most.
+    pub(crate) fn oldest(&self, most: usize, fits: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut state = self.pool.state();
+        let Tasks::Newest { stack, .. } = &mut state.tasks else { return Vec::new() };
+        let most = most.min(stack.iter().filter(|task| fits(task)).count() / 2);
+        let mut taken = 0;
+        let takes = |task: &mut T| {
+            let does = taken < most && fits(task);
+            taken += usize::from(does);
+            does
+        };
+        stack.extract_if(.., takes).collect()
+    }
+
     /// Whether a worker would take a task at once: time to split what one holds.
     pub(crate) fn hungry(&self) -> bool {
         let state = self.pool.state();
@@ -361,6 +375,28 @@ mod tests {
         );
         assert_eq!(*order.lock().unwrap(), [9, 8, 0]);
     }
+    /// Half of what waits may be taken back, what waits longest first, and only what fits; the rest is done.
+    #[test]
+    fn what_waits_longest_is_taken_back() {
+        let pool: Pool<u32> = Pool::new(1);
+        let (order, back) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        pool.push(0);
+        pool.run(
+            || (),
+            |hands, (), n| {
+                order.lock().unwrap().push(n);
+                if n == 0 {
+                    hands.push_all([1, 2, 3, 4, 5, 6, 7]);
+                    back.lock().unwrap().extend(hands.oldest(2, |n| n % 2 == 1));
+                    back.lock().unwrap().extend(hands.oldest(9, |n| n % 2 == 0));
+                    back.lock().unwrap().extend(hands.oldest(9, |n| *n == 7));
+                }
+            },
+        );
+        assert_eq!(*back.lock().unwrap(), [1, 3, 2]);
+        assert_eq!(*order.lock().unwrap(), [0, 7, 6, 5, 4]);
+    }
+
     /// One task may wait ahead of those that are done, also while every worker is busy; alone, nothing is left for others.
     #[test]
     fn one_task_waits_ahead_and_no_more() {

@@ -69,7 +69,7 @@ impl Home {
     /// A name for a stage that nothing has and nothing else will get. For the holder of the directory's lock: what a
     /// later holder meets under such a name is stale.
     pub(crate) fn stage(&self) -> Option<NameBuf> {
-        self.named(&random_digits(), Role::Stage)
+        self.named(&format!("{:032x}", random_number()), Role::Stage)
     }
 
     /// The stage of a resumable copy that becomes `name`.
@@ -146,20 +146,26 @@ fn digits_of(name: &[u8]) -> String {
     text
 }
 
-fn random_digits() -> String {
+/// A number that no other process draws.
+pub(crate) fn random_number() -> u128 {
     // `RandomState` is keyed from the system's randomness, once a thread, and with a new key for every call.
     let word = |salt: u8| {
         let mut h = RandomState::new().build_hasher();
         h.write_u8(salt);
         h.finish()
     };
-    format!("{:016x}{:016x}", word(0), word(1))
+    u128::from(word(0)) << 64 | u128::from(word(1))
 }
 
 /// A stage's name for those without the lock of the directory: no run can tell such a stage from work under way, so
 /// no run removes it.
 pub(crate) fn random() -> Option<NameBuf> {
-    NameBuf::new(&[PREFIX, b"r-", random_digits().as_bytes(), Role::Stage.suffix()].concat())
+    numbered(random_number())
+}
+
+/// The name of [`random`] that has this number, which another process may be told.
+pub(crate) fn numbered(number: u128) -> Option<NameBuf> {
+    NameBuf::new(&[PREFIX, b"r-", format!("{number:032x}").as_bytes(), Role::Stage.suffix()].concat())
 }
 
 /// Whether a name is one that [`random`] made.

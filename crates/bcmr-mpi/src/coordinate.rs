@@ -42,6 +42,8 @@ impl Coordinator {
                 }
             }
             Report::Stopped { exit } => return self.stop(*exit),
+            // Of a walk that is over.
+            Report::Gave(..) | Report::Walked | Report::Found(_) => return Vec::new(),
         }
         self.give(rank)
     }

@@ -4,8 +4,10 @@
 //! Must not know how anything is copied: the engine's plans do that, and what they promise holds here.
 
 mod args;
+mod plan;
 mod rank;
 mod say;
+mod walk;
 mod wire;
 
 #[path = "../../bcmr/src/names.rs"]

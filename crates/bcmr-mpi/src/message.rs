@@ -2,12 +2,78 @@
 //!
 //! Must not know what carries them, nor what becomes of them.
 
-use bcmr_engine::api::{Code, Summary};
+use bcmr_engine::api::{Code, FoundRun, GivenTo, Summary, WalkedPart};
 
 /// Numbers in a message.
-pub const WORDS: usize = 8;
+pub const WORDS: usize = 64;
 /// A message as it travels.
 pub type Words = [u64; WORDS];
+/// Numbers before the bytes of a path.
+const PIECE_HEAD_WORDS: usize = 4;
+/// Bytes of a path in one message.
+const PIECE_BYTES: usize = (WORDS - PIECE_HEAD_WORDS) * 8;
+
+/// Some bytes of a path, which may be longer than a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    bytes: [u8; PIECE_BYTES],
+    length: usize,
+    /// The path ends with it.
+    ends: bool,
+}
+
+impl Piece {
+    /// A path in pieces; the empty one has a piece as well.
+    pub fn of(path: &[u8]) -> impl Iterator<Item = Piece> {
+        let count = path.len().div_ceil(PIECE_BYTES).max(1);
+        (0..count).map(move |n| {
+            let all = path.get(n * PIECE_BYTES..).unwrap_or_default();
+            let mut bytes = [0; PIECE_BYTES];
+            let length = all.len().min(PIECE_BYTES);
+            bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+            Piece { bytes, length, ends: n + 1 == count }
+        })
+    }
+
+    /// Adds it to what came of a path before, which is the path when it is whole.
+    pub fn add(&self, path: &mut Vec<u8>) -> Option<Vec<u8>> {
+        path.extend_from_slice(self.bytes.get(..self.length).unwrap_or_default());
+        self.ends.then(|| std::mem::take(path))
+    }
+
+    fn put(&self, kind: u64, more: u64) -> Words {
+        let mut words = message(&[kind, more, self.length as u64, self.ends.into()]);
+        let bytes = self.bytes.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok());
+        let room = words.iter_mut().skip(PIECE_HEAD_WORDS);
+        room.zip(bytes).for_each(|(to, bytes)| *to = u64::from_le_bytes(bytes));
+        words
+    }
+
+    fn take(words: &Words) -> Option<Piece> {
+        let [_, _, length, ends, rest @ ..] = words;
+        let length = usize::try_from(*length).ok().filter(|length| *length <= PIECE_BYTES)?;
+        let mut bytes = [0; PIECE_BYTES];
+        let room = bytes.chunks_exact_mut(8);
+        room.zip(rest).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        let ends = flag(*ends)?;
+        Some(Piece { bytes, length, ends })
+    }
+}
+
+/// A message with these numbers in front.
+fn message(front: &[u64]) -> Words {
+    let mut words = [0; WORDS];
+    words.iter_mut().zip(front).for_each(|(to, from)| *to = *from);
+    words
+}
+
+fn flag(word: u64) -> Option<bool> {
+    match word {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
 
 /// What a shard came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +96,7 @@ pub struct Outcome {
 
 /// What a rank says to the one that hands out shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "it is as large as a message, which it becomes at once")]
 pub enum Report {
     /// It is there, and has nothing to do.
     Ready,
@@ -45,13 +112,28 @@ pub enum Report {
         /// The exit code.
         exit: u8,
     },
+    /// Of the path of a directory that another rank may walk.
+    Gave(GivenTo, Piece),
+    /// It has walked what it got.
+    Walked,
+    /// What it has found in all.
+    Found(WalkedPart),
 }
 
 /// What a rank is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "it is as large as a message, which it becomes at once")]
 pub enum Order {
     /// Do this one, after those that it was told to do before.
     Shard(u32),
+    /// Of the path of a directory that is to be walked.
+    Dir(Piece),
+    /// Walk those.
+    Walk,
+    /// Give away so many directories, if as many wait.
+    Give(u32),
+    /// All is walked: write down what was found.
+    Gather,
     /// Leave off: record what is done.
     Stop,
     /// Everything is over.
@@ -103,31 +185,58 @@ impl Report {
     #[must_use]
     pub fn words(&self) -> Words {
         match *self {
-            Report::Ready => [0; WORDS],
+            Report::Ready => message(&[]),
             Report::Did { shard, outcome: o } => {
-                // The kind, the exit code behind it (256: none), and the shard.
-                let head = 1 | o.end.map_or(256, u64::from) << 8 | u64::from(shard) << 32;
-                [head, o.files, o.others, o.bytes, o.kept, o.failed, o.codes, 0]
+                let end = o.end.map_or(NONE, u64::from);
+                message(&[1, end, shard.into(), o.files, o.others, o.bytes, o.kept, o.failed, o.codes])
             }
-            Report::Stopped { exit } => [2, u64::from(exit), 0, 0, 0, 0, 0, 0],
+            Report::Stopped { exit } => message(&[2, exit.into()]),
+            Report::Gave(to, piece) => piece.put(3, (to == GivenTo::First).into()),
+            Report::Walked => message(&[4]),
+            Report::Found(part) => {
+                let WalkedPart { all, linked, dirs, names, bytes, failed, ended, cancelled } = part;
+                let ended = ended.map_or(NONE, |code| code.number().into());
+                let [a, b] =
+                    [all, linked].map(|run| [(run.number >> 64) as u64, run.number as u64, run.bytes]);
+                let counts = [dirs, names, bytes, failed, cancelled.into()];
+                message(&[&[5, ended][..], &a, &b, &counts].concat())
+            }
         }
     }
 
     /// What travelled; `None`: nothing that a rank of this version says.
     #[must_use]
     pub fn of(words: &Words) -> Option<Report> {
-        let [head, files, others, bytes, kept, failed, codes, _] = *words;
-        match head & 0xff {
-            0 if head == 0 => Some(Report::Ready),
-            1 => {
-                let end = match head >> 8 & 0xff_ffff {
-                    256 => None,
+        match *words {
+            [0, 0, ..] => Some(Report::Ready),
+            [1, end, shard, files, others, bytes, kept, failed, codes, ..] => {
+                let end = match end {
+                    NONE => None,
                     exit => Some(u8::try_from(exit).ok()?),
                 };
                 let outcome = Outcome { files, others, bytes, kept, failed, codes, end };
-                Some(Report::Did { shard: u32::try_from(head >> 32).ok()?, outcome })
+                Some(Report::Did { shard: u32::try_from(shard).ok()?, outcome })
             }
-            2 => Some(Report::Stopped { exit: u8::try_from(files).ok()? }),
+            [2, exit, ..] => Some(Report::Stopped { exit: u8::try_from(exit).ok()? }),
+            [3, to, ..] => {
+                let to = if flag(to)? { GivenTo::First } else { GivenTo::Any };
+                Some(Report::Gave(to, Piece::take(words)?))
+            }
+            [4, 0, ..] => Some(Report::Walked),
+            [5, ended, a, b, all, c, d, linked, dirs, names, bytes, failed, cancelled, ..] => {
+                let run = |high: u64, low: u64, bytes| FoundRun {
+                    number: u128::from(high) << 64 | u128::from(low),
+                    bytes,
+                };
+                let ended = match ended {
+                    NONE => None,
+                    number => Some(*Code::ALL.iter().find(|code| u64::from(code.number()) == number)?),
+                };
+                let (all, linked) = (run(a, b, all), run(c, d, linked));
+                let cancelled = flag(cancelled)?;
+                let part = WalkedPart { all, linked, dirs, names, bytes, failed, ended, cancelled };
+                Some(Report::Found(part))
+            }
             _ => None,
         }
     }
@@ -137,12 +246,15 @@ impl Order {
     /// As it travels.
     #[must_use]
     pub fn words(&self) -> Words {
-        let (kind, value) = match *self {
-            Order::Shard(shard) => (1, u64::from(shard)),
-            Order::Stop => (2, 0),
-            Order::End { exit } => (3, u64::from(exit)),
-        };
-        [kind, value, 0, 0, 0, 0, 0, 0]
+        match *self {
+            Order::Shard(shard) => message(&[1, shard.into()]),
+            Order::Stop => message(&[2]),
+            Order::End { exit } => message(&[3, exit.into()]),
+            Order::Dir(piece) => piece.put(4, 0),
+            Order::Walk => message(&[5]),
+            Order::Give(count) => message(&[6, count.into()]),
+            Order::Gather => message(&[7]),
+        }
     }
 
     /// What travelled.
@@ -152,10 +264,17 @@ impl Order {
             [1, shard, ..] => u32::try_from(shard).ok().map(Order::Shard),
             [2, ..] => Some(Order::Stop),
             [3, exit, ..] => u8::try_from(exit).ok().map(|exit| Order::End { exit }),
+            [4, ..] => Piece::take(words).map(Order::Dir),
+            [5, ..] => Some(Order::Walk),
+            [6, count, ..] => u32::try_from(count).ok().map(Order::Give),
+            [7, ..] => Some(Order::Gather),
             _ => None,
         }
     }
 }
+
+/// In the place of a number that there is none of.
+const NONE: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -165,29 +284,81 @@ mod tests {
     fn what_is_said_is_understood() {
         let outcome =
             Outcome { files: 1, others: 2, bytes: u64::MAX, kept: 4, failed: 5, codes: 6, end: Some(0) };
+        let run = |number| FoundRun { number, bytes: 7 };
+        let part = WalkedPart {
+            all: run(u128::MAX - 5),
+            linked: run(1 << 70 | 3),
+            dirs: 1,
+            names: 2,
+            bytes: 3,
+            failed: 4,
+            ended: Some(Code::ALL[1]),
+            cancelled: true,
+        };
         for report in [
             Report::Ready,
             Report::Did { shard: 0, outcome: Outcome::default() },
             Report::Did { shard: u32::MAX, outcome },
             Report::Did { shard: 7, outcome: Outcome { end: Some(255), ..outcome } },
             Report::Stopped { exit: 143 },
+            Report::Walked,
+            Report::Found(WalkedPart::default()),
+            Report::Found(part),
         ] {
             assert_eq!(Report::of(&report.words()), Some(report));
         }
-        for order in [Order::Shard(0), Order::Shard(u32::MAX), Order::Stop, Order::End { exit: 6 }] {
+        for order in [
+            Order::Shard(0),
+            Order::Shard(u32::MAX),
+            Order::Stop,
+            Order::End { exit: 6 },
+            Order::Walk,
+            Order::Give(7),
+            Order::Gather,
+        ] {
             assert_eq!(Order::of(&order.words()), Some(order));
+        }
+    }
+
+    /// However long it is, and the pieces of two one behind the other.
+    #[test]
+    fn a_path_travels_in_pieces() {
+        let mut came = Vec::new();
+        for bytes in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 10_000] {
+            let path: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8 + 1).collect();
+            let mut whole = None;
+            for (n, piece) in Piece::of(&path).enumerate() {
+                assert!(whole.is_none() && n <= bytes / PIECE_BYTES);
+                let (report, order) = (Report::Gave(GivenTo::First, piece), Order::Dir(piece));
+                assert_eq!(Report::of(&report.words()), Some(report));
+                assert_eq!(Order::of(&order.words()), Some(order));
+                whole = piece.add(&mut came);
+            }
+            assert_eq!((whole.as_ref(), came.len()), (Some(&path), 0), "{bytes}");
         }
     }
 
     #[test]
     fn nonsense_is_none() {
-        let word = |head| [head, 0, 0, 0, 0, 0, 0, 0];
-        for head in [3, 0x100, 1 | 257 << 8, u64::MAX] {
-            assert_eq!(Report::of(&word(head)), None, "{head}");
+        let nonsense: [&[u64]; 10] = [
+            &[6],
+            &[0, 1],
+            &[1, 256],
+            &[1, NONE, 1 << 32],
+            &[2, 256],
+            &[3, 2],
+            &[3, 0, PIECE_BYTES as u64 + 1],
+            &[3, 0, 1, 2],
+            &[5, 0xffff],
+            &[u64::MAX],
+        ];
+        for front in nonsense {
+            assert_eq!(Report::of(&message(front)), None, "{front:?}");
         }
-        assert_eq!(Report::of(&[2, 256, 0, 0, 0, 0, 0, 0]), None);
-        for words in [word(0), word(4), [1, 1 << 32, 0, 0, 0, 0, 0, 0], [3, 256, 0, 0, 0, 0, 0, 0]] {
-            assert_eq!(Order::of(&words), None, "{words:?}");
+        let nonsense: [&[u64]; 6] =
+            [&[0], &[8], &[1, 1 << 32], &[3, 256], &[4, 0, PIECE_BYTES as u64 + 1], &[6, 1 << 32]];
+        for front in nonsense {
+            assert_eq!(Order::of(&message(front)), None, "{front:?}");
         }
     }
 

@@ -5,41 +5,43 @@
 
 use crate::Job;
 use crate::say::{self, RankVoice, VOICE};
+use crate::walk::{self, ToWalk, Walk};
 use crate::wire::{FIRST, Stranger, Wire};
 use bcmr_engine::api::{
-    self, Cancel, Code, CopyPolicy, Error, FinishRequest, PlanRequest, PlanStatus, PlanVerb, Progress,
-    RemoveRequest, ShardChoice, ShardRequest, ShardStatus, Shards, Summary, Watch,
+    self, Cancel, Code, Error, FinishRequest, PlanRequest, PlanStatus, PlanVerb, Progress, RemoveRequest,
+    ShardChoice, ShardRequest, ShardStatus, Shards, Summary, WalkedPart, Watch,
 };
 use bcmr_mpi::coordinate::Coordinator;
 use bcmr_mpi::message::{Order, Outcome, Report};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 /// How often the first rank looks for reports while it does a shard itself.
-const LEAD_PAUSE: Duration = Duration::from_micros(500);
+pub(crate) const LEAD_PAUSE: Duration = Duration::from_micros(500);
 /// How often any other looks for orders while it does one: there may be one to stop.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// The shortest and the longest pause of a rank that waits for an order.
 const IDLE_PAUSE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(5));
 /// How long a rank that a signal stopped waits for the others: they may be dead.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// Shards for each rank: what is under way in a rank that is killed is no more than this part of its share.
 const SHARDS_OF_A_RANK: u32 = 32;
 const SHARDS_MAX: u32 = 1 << 20;
 
 /// What the threads of a rank share.
-struct Work<'a> {
-    job: &'a Job,
-    voice: RankVoice,
+pub(crate) struct Work<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) voice: RankVoice,
     progress: Progress,
-    cancel: Cancel,
+    pub(crate) cancel: Cancel,
     /// The first signal that asked to stop; 0: none.
     signal: AtomicU8,
+    /// Directories of this rank's walk that others would take.
+    pub(crate) wanted: AtomicUsize,
 }
 
 /// Ends the thread that hears signals, also when another one panics: the scope would wait for it for ever.
@@ -67,6 +69,7 @@ pub fn run(job: &Job) -> u8 {
         progress: Progress::default(),
         cancel: Cancel::new(),
         signal: AtomicU8::new(0),
+        wanted: AtomicUsize::new(0),
     };
     let mut signals = match Signals::new([SIGHUP, SIGINT, SIGTERM]) {
         Ok(signals) => signals,
@@ -76,7 +79,6 @@ pub fn run(job: &Job) -> u8 {
         }
     };
     let ends = EndsHearing(signals.handle());
-    let here = wire.ranks_here();
     thread::scope(|scope| {
         let ends = ends;
         let hear = || {
@@ -93,20 +95,30 @@ pub fn run(job: &Job) -> u8 {
         if thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, hear).is_err() {
             wire.abort(VOICE.exits.some_failed);
         }
-        let exit = if wire.rank() == FIRST { work.lead(&wire, here) } else { work.follow(&wire) };
+        let exit = if wire.rank() == FIRST { work.lead(&wire) } else { work.follow(&wire) };
         drop(ends);
         exit
     })
 }
 
-/// The thread that does shards, as the first thread sees it.
-struct Worker {
-    orders: Sender<u32>,
+/// What the thread that works is to do.
+enum Task<'r> {
+    /// Walk what is given to this rank.
+    Walk(Walk<'r>),
+    Shard(u32),
+}
+
+/// The thread that works, as the first thread sees it.
+struct Worker<'r> {
+    orders: Sender<Task<'r>>,
     reports: Receiver<Report>,
+    /// By which others hear of a walk.
+    says: Sender<Report>,
+    walk: Option<ToWalk>,
 }
 
 impl Work<'_> {
-    fn watch(&self) -> Watch<'_> {
+    pub(crate) fn watch(&self) -> Watch<'_> {
         Watch {
             front: &self.voice,
             progress: &self.progress,
@@ -116,17 +128,23 @@ impl Work<'_> {
     }
 
     /// The exit code of a signal that asked to stop.
-    fn stopped(&self) -> Option<u8> {
+    pub(crate) fn stopped(&self) -> Option<u8> {
         let signal = self.signal.load(Relaxed);
         (signal > 0).then(|| VOICE.exits.signal.saturating_add(signal))
     }
 
-    fn worker<'s>(&'s self, scope: &'s Scope<'s, '_>, wire: &Wire) -> Worker {
-        let ((orders, ordered), (report, reports)) = (channel(), channel());
+    fn worker<'s>(&'s self, scope: &'s Scope<'s, '_>, wire: &Wire) -> Worker<'s> {
+        let ((orders, ordered), (says, reports)) = (channel(), channel());
+        let report = says.clone();
         let does = move || {
-            for shard in ordered {
-                let outcome = self.shard(shard);
-                if report.send(Report::Did { shard, outcome }).is_err() {
+            for task in ordered {
+                let done = match task {
+                    Task::Walk(walk) => {
+                        Report::Found(api::walk_part(&self.plan_request(0), &walk, self.watch()))
+                    }
+                    Task::Shard(shard) => Report::Did { shard, outcome: self.shard(shard) },
+                };
+                if report.send(done).is_err() {
                     return;
                 }
             }
@@ -135,7 +153,19 @@ impl Work<'_> {
             self.voice.says("a thread cannot be started");
             wire.abort(VOICE.exits.some_failed);
         }
-        Worker { orders, reports }
+        Worker { orders, reports, says, walk: None }
+    }
+
+    /// The walk of this rank, which begins with the first directory that it gets.
+    fn walk<'w, 's>(&'s self, worker: &'w mut Worker<'s>, wire: &Wire) -> &'w mut ToWalk {
+        let Worker { orders, says, walk, .. } = worker;
+        walk.get_or_insert_with(|| {
+            let (to, walk) = walk::ends(says.clone(), &self.wanted);
+            if orders.send(Task::Walk(walk)).is_err() {
+                wire.abort(VOICE.exits.some_failed);
+            }
+            to
+        })
     }
 
     /// Does one shard.
@@ -163,15 +193,17 @@ impl Work<'_> {
             wire.abort(some_failed);
         };
         thread::scope(|scope| {
-            let worker = self.worker(scope, wire);
+            let mut worker = self.worker(scope, wire);
             wire.report(&Report::Ready);
             let (mut held, mut pause) = (0_usize, IDLE_PAUSE.0);
             let mut told_at: Option<Instant> = None;
             loop {
                 match worker.reports.recv_timeout(if held > 0 { BUSY_PAUSE } else { pause }) {
                     Ok(report) => {
-                        held = held.saturating_sub(1);
+                        held = held.saturating_sub(usize::from(matches!(report, Report::Did { .. })));
                         wire.report(&report);
+                        // What follows at once goes at once.
+                        pause = IDLE_PAUSE.0;
                     }
                     Err(RecvTimeoutError::Timeout) => pause = (pause * 3 / 2).min(IDLE_PAUSE.1),
                     Err(RecvTimeoutError::Disconnected) => wire.abort(some_failed),
@@ -181,12 +213,22 @@ impl Work<'_> {
                     match order {
                         Order::Shard(shard) => {
                             held += 1;
-                            if worker.orders.send(shard).is_err() {
+                            if worker.orders.send(Task::Shard(shard)).is_err() {
                                 wire.abort(some_failed);
                             }
                         }
+                        Order::Dir(piece) => self.walk(&mut worker, wire).named(&piece),
+                        Order::Walk => self.walk(&mut worker, wire).walk(),
+                        Order::Give(count) => self.wanted.store(count as usize, Relaxed),
+                        Order::Gather => match worker.walk.as_mut() {
+                            Some(walk) => drop(walk.next.take()),
+                            None => wire.report(&Report::Found(WalkedPart::default())),
+                        },
                         Order::Stop => self.cancel.set(),
-                        Order::End { exit } => return exit,
+                        Order::End { exit } => {
+                            self.cancel.set();
+                            return exit;
+                        }
                     }
                 }
                 if let Some(exit) = self.stopped() {
@@ -203,9 +245,9 @@ impl Work<'_> {
     }
 
     /// The first rank. Whatever happens, the others hear its end.
-    fn lead(&self, wire: &Wire, here: usize) -> u8 {
-        let exit = match self.open_shards(wire.ranks(), here) {
-            Ok(open) => match self.hand_out(wire, open) {
+    fn lead(&self, wire: &Wire) -> u8 {
+        let exit = match self.open_shards(wire) {
+            Ok((open, there)) => match self.hand_out(wire, open, &there) {
                 (Some(exit), _) => exit,
                 (None, sum) if sum.failed > 0 => {
                     self.voice.says("it is not finished: not everything could be done");
@@ -222,7 +264,8 @@ impl Work<'_> {
     }
 
     /// Hands out these shards until all are done, or nobody goes on; the first rank does some of them.
-    fn hand_out(&self, wire: &Wire, open: Vec<u32>) -> (Option<u8>, Outcome) {
+    /// Some ranks were heard of before.
+    fn hand_out(&self, wire: &Wire, open: Vec<u32>, there: &[usize]) -> (Option<u8>, Outcome) {
         let some_failed = VOICE.exits.some_failed;
         let mut coordinator = Coordinator::new(wire.ranks(), open);
         thread::scope(|scope| {
@@ -231,13 +274,17 @@ impl Work<'_> {
                 for (rank, order) in orders {
                     match order {
                         order if rank != FIRST => wire.order(rank, &order),
-                        Order::Shard(shard) if worker.orders.send(shard).is_err() => wire.abort(some_failed),
-                        Order::Shard(_) | Order::End { .. } => {}
+                        Order::Shard(shard) if worker.orders.send(Task::Shard(shard)).is_err() => {
+                            wire.abort(some_failed)
+                        }
                         Order::Stop => self.cancel.set(),
+                        _ => {}
                     }
                 }
             };
-            say(coordinator.hear(FIRST, &Report::Ready));
+            for rank in std::iter::once(FIRST).chain(there.iter().copied().filter(|rank| *rank != FIRST)) {
+                say(coordinator.hear(rank, &Report::Ready));
+            }
             let mut stopped_at: Option<Instant> = None;
             while !coordinator.is_over() {
                 match worker.reports.recv_timeout(LEAD_PAUSE) {
@@ -266,12 +313,12 @@ impl Work<'_> {
         coordinator.end()
     }
 
-    /// The shards that are to be done: of the plan that an earlier run has left, else of a new one.
-    fn open_shards(&self, ranks: usize, here: usize) -> Result<Vec<u32>, u8> {
-        let job = self.job;
-        match api::status(&job.plan) {
-            Ok(status) => self.go_on(&status),
-            Err(e) if e.code == Code::NotFound => self.plan(ranks, here),
+    /// The shards that are to be done: of the plan that an earlier run has left, else of a new one; and ranks that were heard
+    /// of meanwhile.
+    fn open_shards(&self, wire: &Wire) -> Result<(Vec<u32>, Vec<usize>), u8> {
+        match api::status(&self.job.plan) {
+            Ok(status) => Ok((self.go_on(&status)?, Vec::new())),
+            Err(e) if e.code == Code::NotFound => self.plan(wire),
             Err(e) => Err(self.could_not(&e)),
         }
     }
@@ -295,34 +342,21 @@ impl Work<'_> {
         Ok(open.map(|(shard, _)| shard).collect())
     }
 
-    fn plan(&self, ranks: usize, here: usize) -> Result<Vec<u32>, u8> {
+    /// What is planned for so many ranks, where the number of shards was not typed.
+    pub(crate) fn plan_request(&self, ranks: usize) -> PlanRequest {
         let job = self.job;
-        let appears = job.args.verb == PlanVerb::Copy && !job.args.merge;
-        if appears && job.destination.symlink_metadata().is_ok() {
-            let dst = crate::names::quoted(&job.destination);
-            self.voice.says(&format!("{dst} is there already: --merge puts the tree into it"));
-            return Err(VOICE.exits.some_failed);
-        }
         let fair = u32::try_from(ranks).unwrap_or(u32::MAX).saturating_mul(SHARDS_OF_A_RANK);
-        // The other ranks of this machine wait meanwhile, so their cores are free.
-        let jobs = job.policy.jobs.saturating_mul(here);
-        let request = PlanRequest {
+        PlanRequest {
             source: job.source.clone(),
             destination: job.destination.clone(),
             out: job.plan.clone(),
             shards: Shards::Number(job.args.ranks.shards.unwrap_or(fair.min(SHARDS_MAX))),
             part_bytes: job.args.part_size,
-            policy: CopyPolicy { jobs, ..job.policy.clone() },
-        };
-        let made = on_any_core(|| api::plan_for(&request, job.args.verb, self.watch()))
-            .map_err(|e| self.could_not(&e))?;
-        match self.stopped() {
-            Some(exit) => Err(exit),
-            None => Ok((0..made.shards).collect()),
+            policy: job.policy.clone(),
         }
     }
 
-    fn could_not(&self, e: &Error) -> u8 {
+    pub(crate) fn could_not(&self, e: &Error) -> u8 {
         self.voice.failed(e);
         self.stopped().unwrap_or(VOICE.exits.of(e.code))
     }
@@ -390,17 +424,4 @@ impl Work<'_> {
 
 fn exit_of(codes: &[Code]) -> u8 {
     VOICE.exits.of_codes(codes).unwrap_or(VOICE.exits.some_failed)
-}
-
-/// Does `work` on every core that this process may have: mpirun binds each rank to some.
-fn on_any_core<T>(work: impl FnOnce() -> T) -> T {
-    let own = sched_getaffinity(None);
-    let mut all = CpuSet::new();
-    (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
-    let _only_slower = sched_setaffinity(None, &all);
-    let done = work();
-    if let Ok(own) = own {
-        let _only_elsewhere = sched_setaffinity(None, &own);
-    }
-    done
 }

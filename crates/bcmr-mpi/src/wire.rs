@@ -43,11 +43,6 @@ impl Wire {
         usize::try_from(self.world.size()).unwrap_or(1)
     }
 
-    /// How many of them are on this machine. All ranks ask at once.
-    pub fn ranks_here(&self) -> usize {
-        usize::try_from(self.world.split_shared(self.world.rank()).size()).unwrap_or(1)
-    }
-
     /// Which machine this is, to show.
     pub fn machine(&self) -> String {
         mpi::environment::processor_name().unwrap_or_default()

@@ -27,8 +27,9 @@ pub use crate::event::{
     What,
 };
 pub use crate::plan::{
-    FinishRequest, Finished, PlanMade, PlanRequest, PlanStatus, PlanVerb, ShardChoice, ShardRequest,
-    ShardStatus, Shards, finish, plan, plan_for, shard, status,
+    FinishRequest, Finished, FoundRun, GivenTo, OtherWalkers, PlanMade, PlanRequest, PlanStatus, PlanVerb,
+    ShardChoice, ShardRequest, ShardStatus, Shards, WalkedPart, finish, plan, plan_for, plan_together, shard,
+    status, walk_part,
 };
 pub use crate::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, Durability, FilterSpec, Follow,

@@ -50,6 +50,24 @@ pub(super) fn scratch(dir: &Dir) -> io::Result<File> {
     Ok(File::from(file))
 }
 
+fn run_name(number: u128) -> io::Result<NameBuf> {
+    stage::numbered(number).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// A file with what one of several processes has found, for [`open_run`] in another one. What a run that was killed has left
+/// goes when the next plan is made.
+pub(super) fn run_file(dir: &Dir, number: u128) -> io::Result<File> {
+    Ok(File::from(land::new_file(dir, run_name(number)?.as_name(), 0o600)?))
+}
+
+/// Opens such a file, which has so many bytes and goes with its descriptor.
+pub(super) fn open_run(dir: &Dir, number: u128, bytes: u64) -> io::Result<File> {
+    let name = run_name(number)?;
+    let file = open(dir, name.as_name())?.ok_or(io::ErrorKind::NotFound)?;
+    dir.remove_file(name.as_name())?;
+    if file.metadata()?.len() == bytes { Ok(file) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
 fn random() -> io::Result<NameBuf> {
     stage::random().ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }

@@ -5,9 +5,11 @@
 
 use super::folder::{EntriesFile, PlanFolder};
 use super::format::{EntriesFrame, PlanHeader, PlannedAs, PlannedEntry, SHARDS_MAX, ShardTotals, Version};
+use super::others::{Alone, GivenTo, OtherWalkers};
 use super::places::{Spot, spot};
 use super::requests::{PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
+use super::together::adopt;
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -62,6 +64,20 @@ pub fn plan(request: &PlanRequest, watch: Watch<'_>) -> Result<PlanMade> {
 /// # Errors
 /// As [`plan`].
 pub fn plan_for(request: &PlanRequest, verb: PlanVerb, watch: Watch<'_>) -> Result<PlanMade> {
+    plan_together(request, verb, &Alone::default(), watch)
+}
+
+/// The same, where other processes walk the source as well, each by [`walk_part`](super::walk_part) with the same request. The
+/// plan is the one that this process alone would make.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_together(
+    request: &PlanRequest,
+    verb: PlanVerb,
+    others: &dyn OtherWalkers,
+    watch: Watch<'_>,
+) -> Result<PlanMade> {
     let source = &request.source;
     let policy = &request.policy;
     for path in [source, &request.destination] {
@@ -78,7 +94,7 @@ pub fn plan_for(request: &PlanRequest, verb: PlanVerb, watch: Watch<'_>) -> Resu
     let fail = failed(&request.out);
     let (all, linked) = (Sorter::new(&folder.dir), Sorter::new(&folder.dir));
     let (summary, dirs, names, mut bytes) = {
-        let collector = Collector::new(watch, &all, &linked);
+        let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::First), &src, policy);
         let place = Place {
             dir: out.place.dir.try_clone().map_err(&fail)?,
             node: out.place.node.clone(),
@@ -86,9 +102,11 @@ pub fn plan_for(request: &PlanRequest, verb: PlanVerb, watch: Watch<'_>) -> Resu
         };
         collector.walk(&src, place, policy, &filter, source)?;
         let found = &collector.found;
+        let mut summary = collector.tally().summary();
+        summary.add(adopt(&others.parts(), (&all, &linked), &folder, found, request)?);
         let (dirs, names, bytes) =
             (found.dirs.load(Relaxed), found.names.load(Relaxed), found.bytes.load(Relaxed));
-        (collector.tally().summary(), dirs, names, bytes)
+        (summary, dirs, names, bytes)
     };
     if summary.failed > 0 || summary.cancelled {
         if !summary.cancelled {

@@ -11,6 +11,7 @@ mod folder;
 mod format;
 mod live;
 mod make;
+mod others;
 mod part;
 mod places;
 mod requests;
@@ -18,14 +19,17 @@ mod shard;
 mod sorter;
 mod status;
 mod take;
+mod together;
 mod walk;
 
 pub use finish::finish;
 #[cfg(fuzzing)]
 pub use format::fuzz;
-pub use make::{plan, plan_for};
+pub use make::{plan, plan_for, plan_together};
+pub use others::{FoundRun, GivenTo, OtherWalkers, WalkedPart};
 pub use requests::{
     FinishRequest, Finished, PlanMade, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards,
 };
 pub use shard::shard;
 pub use status::{PlanStatus, ShardStatus, status};
+pub use together::walk_part;

@@ -5,6 +5,7 @@
 
 use super::folder::scratch;
 use fastcopy::dir::Dir;
+use fastcopy::sync;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
@@ -71,7 +72,8 @@ fn lengths(head: &[u8; HEAD_BYTES]) -> (usize, usize) {
 /// A sorted run.
 enum SortedRun {
     Memory(SortBuffer, usize),
-    File(BufReader<File>),
+    /// A file, and the bytes of it that were not read yet.
+    File(BufReader<File>, u64),
 }
 
 impl SortedRun {
@@ -88,14 +90,14 @@ impl SortedRun {
                 *next += 1;
                 Ok(true)
             }
-            SortedRun::File(file) => {
+            SortedRun::File(_, 0) => Ok(false),
+            SortedRun::File(file, left) => {
                 let mut head = [0; HEAD_BYTES];
-                match file.read_exact(&mut head) {
-                    Ok(()) => {}
-                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-                    Err(e) => return Err(e),
-                }
+                file.read_exact(&mut head)?;
                 let (key, value) = lengths(&head);
+                let bytes = (HEAD_BYTES + key + value) as u64;
+                // A file that another process wrote may be damaged: no more is believed than there is.
+                *left = left.checked_sub(bytes).ok_or(io::ErrorKind::InvalidData)?;
                 for (into, length) in [(&mut record.key, key), (&mut record.value, value)] {
                     into.resize(length, 0);
                     file.read_exact(into)?;
@@ -190,21 +192,55 @@ impl<'d> Sorter<'d> {
         readable(out)
     }
 
+    /// Whether nothing was added.
+    pub(super) fn is_empty(&self) -> bool {
+        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.is_empty() && buffers.iter().all(|buffer| buffer.at.is_empty())
+    }
+
+    /// Adds a run of so many bytes that another process has written.
+    ///
+    /// # Errors
+    /// Runs that were there before could not be merged: so few files are open at a time, however many processes there are.
+    pub(super) fn adopt(&self, run: File, bytes: u64) -> io::Result<()> {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.push(SortedRun::File(BufReader::with_capacity(PIECE_BYTES, run), bytes));
+        self.fold(&mut runs)
+    }
+
+    /// Merges runs until no more are left than are merged at once.
+    fn fold(&self, runs: &mut Vec<SortedRun>) -> io::Result<()> {
+        while runs.len() > FAN {
+            let rest = runs.split_off(FAN);
+            let mut merge = Merge::of(std::mem::replace(runs, rest))?;
+            let mut out = BufWriter::with_capacity(PIECE_BYTES, scratch(self.dir)?);
+            merge.write(&mut out)?;
+            runs.push(readable(out)?);
+        }
+        Ok(())
+    }
+
+    /// Writes everything that was added into `out`, as one run. Returns its bytes.
+    ///
+    /// # Errors
+    /// A run could not be written or read.
+    pub(super) fn write(self, out: File) -> io::Result<u64> {
+        let mut out = BufWriter::with_capacity(PIECE_BYTES, out);
+        self.merged()?.write(&mut out)?;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // What another machine reads, and what could not be written is heard of here.
+        sync::data(&file)?;
+        Ok(file.metadata()?.len())
+    }
+
     /// Everything that was added, in order.
     ///
     /// # Errors
     /// A run could not be written or read.
     pub(super) fn merged(self) -> io::Result<Merge> {
-        let mut runs = self.runs.into_inner().unwrap_or_else(PoisonError::into_inner);
-        while runs.len() > FAN {
-            let rest = runs.split_off(FAN);
-            let mut merge = Merge::of(std::mem::replace(&mut runs, rest))?;
-            let mut out = BufWriter::with_capacity(PIECE_BYTES, scratch(self.dir)?);
-            while let Some(record) = merge.next()? {
-                write_record(&mut out, &record.key, &record.value)?;
-            }
-            runs.push(readable(out)?);
-        }
+        let mut runs = std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
+        self.fold(&mut runs)?;
         let left = self.buffers.into_inner().unwrap_or_else(PoisonError::into_inner);
         runs.extend(left.into_iter().map(|mut buffer| {
             buffer.sort();
@@ -224,8 +260,9 @@ fn write_record(out: &mut impl Write, key: &[u8], value: &[u8]) -> io::Result<()
 /// What was written, from its front.
 fn readable(out: BufWriter<File>) -> io::Result<SortedRun> {
     let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    let bytes = file.stream_position()?;
     file.rewind()?;
-    Ok(SortedRun::File(BufReader::with_capacity(PIECE_BYTES, file)))
+    Ok(SortedRun::File(BufReader::with_capacity(PIECE_BYTES, file), bytes))
 }
 
 /// Sorted runs as one.
@@ -244,6 +281,14 @@ impl Merge {
             }
         }
         Ok(Merge { runs, heads })
+    }
+
+    /// Writes all records.
+    fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+        while let Some(record) = self.next()? {
+            write_record(out, &record.key, &record.value)?;
+        }
+        Ok(())
     }
 
     /// The next record.

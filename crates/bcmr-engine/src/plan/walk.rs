@@ -3,14 +3,15 @@
 //! Must not know what shards are.
 
 use super::format::Version;
+use super::others::{GivenTo, OtherWalkers};
 use super::sorter::Sorter;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Watch};
-use crate::node::Node;
+use crate::node::{Node, os};
 use crate::policy::{CopyPolicy, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting};
 use crate::sender::filter::Filter;
-use crate::sender::names::Names;
+use crate::sender::names::{ListedNames, Names};
 use crate::sender::operand::Source;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
@@ -21,6 +22,7 @@ use bcmr_wire::bytes::ByteReader;
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +49,12 @@ pub(super) struct Collector<'a> {
     linked: &'a Sorter<'a>,
     pub(super) found: FoundTotals,
     failed: Mutex<Option<Error>>,
+    others: &'a dyn OtherWalkers,
+    /// What is given to this process.
+    takes: GivenTo,
+    /// The device of the source.
+    dev: u64,
+    one_file_system: bool,
 }
 
 /// What sorts entries: directory after directory, each before those in it, and in each the names in order. Components cannot
@@ -77,10 +85,11 @@ pub(super) fn path_of(parent: &[u8]) -> Vec<u8> {
     parts.iter().map(|b| if *b == 0 { b'/' } else { *b }).collect()
 }
 
-/// What is known of a file with several names, beside its device and inode.
-pub(super) fn link_key(info: &Info, of: &[u8], out: &mut Vec<u8>) {
+/// What sorts names of files that have several: device, inode, and the key of the name. The source's own device is 0, as each
+/// machine counts devices for itself.
+fn link_key(dev: u64, info: &Info, of: &[u8], out: &mut Vec<u8>) {
     out.clear();
-    out.extend_from_slice(&info.dev.to_be_bytes());
+    out.extend_from_slice(&(if info.dev == dev { 0 } else { info.dev }).to_be_bytes());
     out.extend_from_slice(&info.ino.to_be_bytes());
     out.extend_from_slice(of);
 }
@@ -96,13 +105,21 @@ pub(super) fn version_of(value: &[u8]) -> Option<Version> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(watch: Watch<'a>, all: &'a Sorter<'a>, linked: &'a Sorter<'a>) -> Collector<'a> {
+    pub(super) fn new(
+        watch: Watch<'a>,
+        (all, linked): (&'a Sorter<'a>, &'a Sorter<'a>),
+        (others, takes): (&'a dyn OtherWalkers, GivenTo),
+        src: &SourceDir,
+        policy: &CopyPolicy,
+    ) -> Collector<'a> {
         let claims = Claims::new(Meeting::Never);
         let (found, failed) = (FoundTotals::default(), Mutex::default());
-        Collector { tally: Tally::new(watch), claims, all, linked, found, failed }
+        let (dev, one_file_system) = (src.info.dev, policy.one_file_system);
+        let tally = Tally::new(watch);
+        Collector { tally, claims, all, linked, found, failed, others, takes, dev, one_file_system }
     }
 
-    /// Walks `src`, which was typed as `path`.
+    /// Walks what is given to this process of `src`, which was typed as `path`.
     ///
     /// # Errors
     /// A record could not be kept. What could not be looked at is told.
@@ -114,10 +131,24 @@ impl<'a> Collector<'a> {
         filter: &Filter,
         path: &Path,
     ) -> Result<()> {
-        let (source, dest) = (Source::Whole(src.clone()), Dest::Whole(Arc::new(place)));
+        let place = Arc::new(place);
         let spot = self.claims.operand(path, true);
-        let walk = Walk { to: self, policy, filter, jobs: policy.jobs, dropped: Arc::default() };
-        walk.round(&[Operand { source, dest, path: path.to_owned(), spot }]);
+        let policy = &CopyPolicy { recursive: true, ..policy.clone() };
+        while let Some(given) = self.others.next() {
+            let walk = Walk { to: self, policy, filter, jobs: policy.jobs, dropped: Arc::default() };
+            let mut names = Vec::new();
+            for name in &given {
+                if name.as_os_str().is_empty() {
+                    let (source, dest) = (Source::Whole(src.clone()), Dest::Whole(place.clone()));
+                    walk.round(&[Operand { source, dest, path: path.to_owned(), spot }]);
+                } else {
+                    names.extend_from_slice(name.as_os_str().as_bytes());
+                    names.push(0);
+                }
+            }
+            let mut names = ListedNames { reader: &mut &*names, separator: 0, base: path };
+            walk.list(&mut names, &Target::Into(path.to_owned()), spot)?;
+        }
         match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(e) => Err(e),
             None => Ok(()),
@@ -127,6 +158,18 @@ impl<'a> Collector<'a> {
     /// What could not be looked at.
     pub(super) fn tally(&self) -> &Tally<'a> {
         &self.tally
+    }
+
+    /// Leaves `name` in the directory `node` to another process.
+    fn give(&self, node: &Node, name: Name<'_>, to: GivenTo) {
+        let mut path: PathBuf = node.names().into_iter().map(|name| os(name.as_name())).collect();
+        path.push(os(name));
+        self.others.give(path, to);
+    }
+
+    /// Whether what `info` tells of is for the process that makes the plan.
+    fn is_for_first(&self, info: &Info) -> bool {
+        self.takes == GivenTo::Any && info.dev != self.dev
     }
 
     fn keep(&self, node: &Node, entries: &[(Name<'_>, Info)]) {
@@ -150,7 +193,7 @@ impl<'a> Collector<'a> {
             self.linked.add(|push| {
                 for (name, info) in several {
                     key(&mut names.iter().map(|n| n.bytes()), name.bytes(), &mut of);
-                    link_key(info, &of, &mut link);
+                    link_key(self.dev, info, &of, &mut link);
                     value.clear();
                     Version::of(info).put(&mut value);
                     push(&link, &value)?;
@@ -205,8 +248,16 @@ impl Destination<SourceDir> for Collector<'_> {
         above: &Arc<WalkTask<Self>>,
         src: &Arc<SourceDir>,
         entry: DirEntry<'_>,
-        _: Entering,
+        by: Entering,
     ) -> Result<Option<()>> {
+        // The process that listed the directory above has kept what leads to a name that was given.
+        if by == Entering::List {
+            return Ok(Some(()));
+        }
+        if self.is_for_first(&src.info) && !self.one_file_system {
+            self.give(&above.src.node, entry.name, GivenTo::First);
+            return Ok(None);
+        }
         self.keep(&above.src.node, &[(entry.name, src.info)]);
         Ok(Some(()))
     }
@@ -256,7 +307,26 @@ impl WalkDestination for Collector<'_> {
             }
             info.kind != Kind::Dir
         });
+        seen.retain(|(name, info)| {
+            let goes = info.nlink > 1 && self.is_for_first(info);
+            if goes {
+                self.give(&pair.src.node, *name, GivenTo::First);
+            }
+            !goes
+        });
         self.keep(&pair.src.node, &seen);
+    }
+
+    fn wanted_elsewhere(&self) -> usize {
+        self.others.wanted()
+    }
+
+    fn may_go_elsewhere(&self, pair: &WalkTask<Self>) -> bool {
+        pair.src.info.dev == self.dev
+    }
+
+    fn goes_elsewhere(&self, pair: &WalkTask<Self>, name: Name<'_>) {
+        self.give(&pair.src.node, name, GivenTo::Any);
     }
 
     fn one(&self, _: &mut WalkWorker<'_, '_, Self>, pair: &Arc<WalkTask<Self>>, entry: DirEntry<'_>) {

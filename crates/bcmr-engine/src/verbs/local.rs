@@ -109,6 +109,16 @@ pub(crate) trait WalkDestination: Destination<SourceDir> {
     fn one(&self, worker: &mut WalkWorker<'_, '_, Self>, pair: &Arc<WalkTask<Self>>, entry: DirEntry<'_>);
     /// Deals with a further name of what another worker is at ([`WalkWorker::second`]).
     fn second(&self, _: &mut WalkWorker<'_, '_, Self>, _: &Arc<WalkTask<Self>>, _: DirEntry<'_>, _: &Info) {}
+    /// How many directories that wait other processes would walk.
+    fn wanted_elsewhere(&self) -> usize {
+        0
+    }
+    /// Whether what is in `pair` may be walked by any other process.
+    fn may_go_elsewhere(&self, _: &WalkTask<Self>) -> bool {
+        false
+    }
+    /// Leaves the directory `name` of `pair`, which was not entered, to another process.
+    fn goes_elsewhere(&self, _: &WalkTask<Self>, _: Name<'_>) {}
     /// The filter leaves `name` out.
     fn excluded(&self, buffers: &mut Self::Buffers, path: &dyn Fn() -> PathBuf);
 }
@@ -571,6 +581,21 @@ impl<D: WalkDestination> Walk<'_, D> {
         }
     }
 
+    /// Leaves directories that wait longest to other processes, if those have nothing to do.
+    fn share_out(&self, worker: &mut WalkWorker<'_, '_, D>) {
+        let wanted = self.to.wanted_elsewhere();
+        if wanted == 0 {
+            return;
+        }
+        let may_go = |task: &Task<D>| matches!(task, Task::Dir { pair, operand: None, .. } if self.to.may_go_elsewhere(pair));
+        for task in worker.hands.oldest(wanted, may_go) {
+            if let Task::Dir { pair, entry, .. } = task {
+                self.to.goes_elsewhere(&pair, entry.name.as_name());
+                self.to.release(worker.buffers, pair);
+            }
+        }
+    }
+
     /// What is to be done for some of what was listed in `pair`, which waits for it.
     fn files(&self, pair: &Arc<WalkTask<D>>, names: Arc<Names>, range: Range<usize>) -> Task<D> {
         Task::Files { pair: pair.hold_name(), names, range }
@@ -624,6 +649,7 @@ impl<D: WalkDestination> Walk<'_, D> {
     /// Deals with what was listed, batch by batch, and always has one batch waiting for a worker that is done with its own:
     /// if it had to ask for one first, it would sleep for half a batch each time. Leaves `names` empty.
     fn spread(&self, worker: &mut WalkWorker<'_, '_, D>, pair: &Arc<WalkTask<D>>, names: &mut Names) {
+        self.share_out(worker);
         names.sort();
         let step = BATCH_NAMES.max(self.to.room(pair));
         let mut start = 0;
