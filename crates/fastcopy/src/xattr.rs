@@ -18,7 +18,7 @@ pub const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
 /// Whose attributes.
 #[derive(Clone, Copy)]
 pub enum Of<'a> {
-    /// An ordinary handle's.
+    /// A handle's, `O_PATH` or not.
     Handle(BorrowedFd<'a>),
     /// A name's own in a directory, a link's included, by `/proc/self/fd/N/name` and the `l` calls: for what is never
     /// opened.
@@ -39,6 +39,19 @@ impl Of<'_> {
 pub struct XattrBuffer {
     names: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// What a call by a handle came to; where that is an `O_PATH` handle (EBADF), as of a directory that may not be read, what
+/// the call by the name that `/proc` has for it comes to.
+fn or_by_path<T>(
+    by_handle: io::Result<T>,
+    fd: BorrowedFd<'_>,
+    by_path: impl FnOnce(&CStr) -> io::Result<T>,
+) -> io::Result<T> {
+    match by_handle {
+        Err(e) if e.raw_os_error() == Some(libc::EBADF) => by_path(&proc_path(fd)?),
+        other => other,
+    }
 }
 
 /// Calls with growing room until the answer fits (ERANGE means that it did not).
@@ -65,7 +78,10 @@ fn unsupported(e: &io::Error) -> bool {
 
 fn list(of: Of<'_>, names: &mut Vec<u8>) -> io::Result<usize> {
     match of {
-        Of::Handle(fd) => grown(names, |b| retry(|| rustix::fs::flistxattr(fd, &mut *b))),
+        Of::Handle(fd) => {
+            let listed = grown(names, |b| retry(|| rustix::fs::flistxattr(fd, &mut *b)));
+            or_by_path(listed, fd, |path| grown(names, |b| retry(|| rustix::fs::listxattr(path, &mut *b))))
+        }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
             grown(names, |b| retry(|| rustix::fs::llistxattr(&path, &mut *b)))
@@ -76,7 +92,10 @@ fn list(of: Of<'_>, names: &mut Vec<u8>) -> io::Result<usize> {
 /// `fgetxattr` into `value`; `None` when there is no such attribute or no attributes at all.
 pub fn get<'b>(of: Of<'_>, attr: &CStr, value: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
     let got = match of {
-        Of::Handle(fd) => grown(value, |b| retry(|| rustix::fs::fgetxattr(fd, attr, &mut *b))),
+        Of::Handle(fd) => {
+            let got = grown(value, |b| retry(|| rustix::fs::fgetxattr(fd, attr, &mut *b)));
+            or_by_path(got, fd, |path| grown(value, |b| retry(|| rustix::fs::getxattr(path, attr, &mut *b))))
+        }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
             grown(value, |b| retry(|| rustix::fs::lgetxattr(&path, attr, &mut *b)))
@@ -92,7 +111,12 @@ pub fn get<'b>(of: Of<'_>, attr: &CStr, value: &'b mut Vec<u8>) -> io::Result<Op
 /// `fsetxattr`.
 pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
     match of {
-        Of::Handle(fd) => retry(|| rustix::fs::fsetxattr(fd, attr, value, XattrFlags::empty())),
+        Of::Handle(fd) => {
+            let set = retry(|| rustix::fs::fsetxattr(fd, attr, value, XattrFlags::empty()));
+            or_by_path(set, fd, |path| {
+                retry(|| rustix::fs::setxattr(path, attr, value, XattrFlags::empty()))
+            })
+        }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
             retry(|| rustix::fs::lsetxattr(&path, attr, value, XattrFlags::empty()))
@@ -103,7 +127,10 @@ pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
 /// `fremovexattr`; absence is no error.
 pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
     let removed = match of {
-        Of::Handle(fd) => retry(|| rustix::fs::fremovexattr(fd, attr)),
+        Of::Handle(fd) => {
+            let removed = retry(|| rustix::fs::fremovexattr(fd, attr));
+            or_by_path(removed, fd, |path| retry(|| rustix::fs::removexattr(path, attr)))
+        }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
             retry(|| rustix::fs::lremovexattr(&path, attr))
