@@ -220,6 +220,17 @@ def other_complaints_are_the_same(case, _):
     return others(case.theirs["stderr"]) == others(case.ours["stderr"])
 
 
+def tells_otherwise_only_of_what_failed(case, _):
+    """Lines that only one of the two has are of files that found no room in one of them, or of directories that could not be read."""
+    said = case.theirs["stderr"] + case.ours["stderr"]
+    full = set(re.findall(rb"(?:error writing|cannot create [a-z ]+) '(.*)': No space left on device", said))
+    unread = {os.path.basename(name) for name in re.findall(rb"cannot access '(.*)': Permission denied", said)}
+    told = re.compile(rb"(?:copied '.*' -> |created directory |'.*' -> )'(.*)'$")
+    lines = set(case.theirs["stdout"].split(b"\n")) ^ set(case.ours["stdout"].split(b"\n"))
+    names = [told.match(line) for line in lines]
+    return all(name and (name[1] in full or os.path.basename(name[1]) in unread) for name in names)
+
+
 def refused_as_the_same_file(case, _):
     return b"are the same file" in case.ours["stderr"] and b"No such file or directory" in case.theirs["stderr"]
 

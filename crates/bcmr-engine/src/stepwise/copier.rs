@@ -36,8 +36,9 @@ pub(super) struct Copier<'a> {
     pub(super) above: HashSet<Id>,
     /// The operand that is being copied, as it was typed, and where it goes.
     pub(super) top: (PathBuf, PathBuf),
-    /// The first directory that was made for it.
-    pub(super) first_dir: bool,
+    /// Whether what is copied now is below a directory that was made for it: that one alone is remembered, lest it be copied
+    /// into itself.
+    pub(super) below_made: bool,
 }
 
 /// What became of an operand.
@@ -75,7 +76,7 @@ impl<'a> Copier<'a> {
             created: (count > 1).then(HashSet::new),
             above: HashSet::new(),
             top: (PathBuf::new(), PathBuf::new()),
-            first_dir: false,
+            below_made: false,
         }
     }
 

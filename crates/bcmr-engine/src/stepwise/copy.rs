@@ -77,7 +77,7 @@ impl Copier<'_> {
 
     fn operand_at(&mut self, src: &Spot, dst: &Spot) -> bool {
         self.top = (src.shown.clone(), dst.shown.clone());
-        self.first_dir = false;
+        self.below_made = false;
         if self.options.purpose == Program::Move {
             return self.moved(src, dst);
         }
@@ -825,8 +825,8 @@ impl Copier<'_> {
             Err(e) => return StepEnd::of(self.fail(What::MakeDir, &dst.shown, e)),
         };
         if made {
-            if !self.first_dir {
-                self.first_dir = true;
+            if !self.below_made {
+                self.below_made = true;
                 if let Ok(info) = into.dir.info() {
                     self.copied.insert(info.id(), dst.shown.clone());
                 }
@@ -852,7 +852,9 @@ impl Copier<'_> {
         };
         let up = Ancestors { id: pair.info.id(), above: pair.up };
         let mut all = StepEnd::Fine;
+        let below_made = self.below_made;
         for name in names {
+            self.below_made = below_made;
             if self.options.cancel.is_set() {
                 all = StepEnd::Failed;
                 break;

@@ -56,8 +56,8 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         return Some(StepEnd::Failed);
     }
     let made = pair.dst.look(false).ok().filter(|made| made.kind == Kind::Dir)?;
-    if !copier.first_dir {
-        copier.first_dir = true;
+    if !copier.below_made {
+        copier.below_made = true;
         copier.copied.insert(made.id(), pair.dst.shown.clone());
     }
     let failures = failures.0.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ fn once_more(copier: &mut Copier<'_>, pair: &CopyStep<'_>, failures: Vec<Error>)
         ..copier.options.clone()
     };
     let mut again = Copier::new(&options, &mut *copier.teller, 1);
-    (again.copied, again.top, again.first_dir) = (copier.copied.clone(), copier.top.clone(), true);
+    (again.copied, again.top, again.below_made) = (copier.copied.clone(), copier.top.clone(), true);
     fine & !add_missing(&mut again, (src, dst), &missing, None, pair.info.dev).is_failed()
 }
 
