@@ -9,10 +9,11 @@ use crate::chunks::Span;
 use crate::codec::{Effort, Packer};
 use crate::error::{Error, Op, Result};
 use crate::pulse::For;
+use crate::sender::asking::FoundInStore;
 use crate::sender::contents::ContentSender;
 use crate::sender::delta::{BlockLook, Refine};
 use crate::sender::item::Item;
-use crate::sender::large::{BlockPart, FileFailed, LargeJob, OpenLarge, StoreAnswer, block_end};
+use crate::sender::large::{BlockPart, FileFailed, LargeJob, OpenLarge, block_end};
 use crate::sender::out::FilePart;
 use crate::sender::packers::Packing;
 use crate::sender::place::AnnouncedDir;
@@ -68,7 +69,7 @@ impl BlockSender<'_, '_> {
             LargeJob::Open { file } => self.open(file),
             LargeJob::Values { file, first, count } => self.values(file, first, count),
             LargeJob::Have { file, first, count } => self.have(file, first, count),
-            LargeJob::Prove { file, answer } => self.prove(file, answer),
+            LargeJob::Prove { file, found } => self.prove(file, &found),
             LargeJob::Look { file, look } => self.look(file, *look),
             LargeJob::Refine { file, refine } => self.refine(file, *refine),
             LargeJob::Finish { file } => self.finish(file),
@@ -196,14 +197,14 @@ impl BlockSender<'_, '_> {
     }
 
     /// Proves that blocks are really here, to a store that has them.
-    fn prove(&self, file: u64, answer: StoreAnswer) -> Result<()> {
+    fn prove(&self, file: u64, found: &FoundInStore) -> Result<()> {
         let mut failed = None;
         if let Some(open) = self.open_large(file) {
-            let mut tags = Vec::with_capacity(answer.there.len());
-            for block in &answer.there {
+            let mut tags = Vec::with_capacity(found.there.len());
+            for block in &found.there {
                 let start = block * BLOCK_BYTES;
                 // [proof.keyed]
-                let mut hasher = blake3::Hasher::new_keyed(&answer.nonce);
+                let mut hasher = blake3::Hasher::new_keyed(&found.nonce);
                 match hash_range(&open, start..block_end(start, open.item.size), &mut hasher) {
                     Ok(()) => tags.push(*hasher.finalize().as_bytes()),
                     Err(e) => {
@@ -213,11 +214,11 @@ impl BlockSender<'_, '_> {
                 }
             }
             if failed.is_none() && !tags.is_empty() {
-                self.0.send(&Message::Proof { file, first: answer.first, tags })?;
+                self.0.send(&Message::Proof { file, first: found.first, tags })?;
             }
         }
         self.0.schedule.large(file, |large| {
-            large.proved(answer.missing);
+            large.proved();
             large.done(failed);
         });
         Ok(())

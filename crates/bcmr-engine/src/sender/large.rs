@@ -1,15 +1,16 @@
 //! Large files on offer: what the receiver has answered and asked about each, and which step comes next. Pure: no
 //! descriptor is read here and nothing is sent.
 //!
-//! Must not know what the receiver has of a file already; it says where to begin, and its store says which blocks it has.
+//! Must not know what the receiver has of a file already: it says where to begin, its store which blocks it has.
 
 use crate::blocks::{BLOCK_BYTES, Cv, DEDUP_BYTES_MIN};
 use crate::chunks::{ChunkIndex, ChunkSum, Span};
 use crate::error::{Code, Error, Note, Op, Reason};
+use crate::sender::asking::{FoundInStore, StoreQuestions};
 use crate::sender::delta::{BlockLook, Delta, Looked, Refine};
 use crate::sender::item::Item;
 use crate::sender::place::AnnouncedDir;
-use bcmr_wire::limits::{HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, SUMS_KEPT_MAX, VALUES_MAX};
+use bcmr_wire::limits::{OFFERS_OUT_MAX, SUMS_KEPT_MAX, VALUES_MAX};
 use bcmr_wire::message::Hash;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -23,8 +24,6 @@ const REREADS_WAITING: usize = 4096;
 const COMPUTES_WAITING: usize = 64;
 /// Blocks whose values are sent in one message: some time's work, so that others get their turn.
 const VALUES_AT_ONCE: u64 = 64;
-/// Questions to the store that are under way for one file.
-const GROUPS_OUT: usize = 2;
 
 const _: () = assert!(VALUES_AT_ONCE as usize <= VALUES_MAX);
 const _: () = assert!(OFFERS_OUT_MAX * REREADS_WAITING <= 1 << 20);
@@ -72,7 +71,7 @@ pub(super) struct Large {
     /// Values are sent in order, so by one thread at a time.
     computing: bool,
     rereads: VecDeque<Range<u64>>,
-    dedup: Option<Dedup>,
+    dedup: Option<StoreQuestions>,
     /// Chunks that the receiver has told of, until it answers.
     sums: ChunkIndex,
     delta: Option<Delta>,
@@ -99,30 +98,6 @@ pub(super) enum FileFailed {
     Error(Arc<Error>),
 }
 
-/// Blocks that the receiver may have already. It reads them in rising order, and what comes over one stream waits for
-/// what came before: so groups are asked about one after the other, and proofs go before the blocks of their group.
-struct Dedup {
-    /// The next block to ask about.
-    next: u64,
-    /// Groups asked about, or about to be, and not answered or not yet dealt with.
-    out: usize,
-    /// A thread hashes for a question or a proof.
-    hashing: bool,
-    /// By their first block, the values that were sent.
-    asked: BTreeMap<u64, Vec<Cv>>,
-    answers: VecDeque<StoreAnswer>,
-    missing: VecDeque<(u64, Cv)>,
-}
-
-/// What the receiver's store says of a group of blocks.
-pub(super) struct StoreAnswer {
-    pub(super) first: u64,
-    pub(super) nonce: Hash,
-    /// Those it says it has.
-    pub(super) there: Vec<u64>,
-    pub(super) missing: Vec<(u64, Cv)>,
-}
-
 /// The next thing to do for a large file.
 pub(super) enum LargeJob {
     Open {
@@ -135,7 +110,7 @@ pub(super) enum LargeJob {
     },
     Prove {
         file: u64,
-        answer: StoreAnswer,
+        found: FoundInStore,
     },
     Have {
         file: u64,
@@ -271,14 +246,7 @@ impl LargeFiles {
             }
             large.delta = Some(Delta::new(sums, large.size(), resume.from));
         } else if resume.dedup && large.hashed && large.size() >= DEDUP_BYTES_MIN && aligned {
-            large.dedup = Some(Dedup {
-                next: resume.from / BLOCK_BYTES,
-                out: 0,
-                hashing: false,
-                asked: BTreeMap::new(),
-                answers: VecDeque::new(),
-                missing: VecDeque::new(),
-            });
+            large.dedup = Some(StoreQuestions::about(resume.from / BLOCK_BYTES..large.blocks()));
         }
         // It may have been found changed while values were computed; then it has ended already.
         if large.step == LargeStep::Offered && large.failed.is_none() {
@@ -395,24 +363,8 @@ impl Large {
 
     /// The receiver says which blocks it lacks.
     pub(super) fn missing(&mut self, first: u64, nonce: &Hash, bits: &[u8]) -> Obeyed {
-        let dedup = self.dedup.as_mut();
-        let Some((dedup, cvs)) = dedup.and_then(|d| d.asked.remove(&first).map(|cvs| (d, cvs))) else {
-            return Err(breach(Reason::AnswerAboutNoBlocks));
-        };
-        let bit = |k: usize| bits.get(k / 8).is_some_and(|byte| byte >> (k % 8) & 1 == 1);
-        if bits.len() != cvs.len().div_ceil(8) || (cvs.len()..bits.len() * 8).any(bit) {
-            return Err(breach(Reason::AnswerAboutOtherBlocks));
-        }
-        let mut answer = StoreAnswer { first, nonce: *nonce, there: Vec::new(), missing: Vec::new() };
-        for (block, cv) in (first..).zip(&cvs) {
-            if bit((block - first) as usize) {
-                answer.missing.push((block, *cv));
-            } else {
-                answer.there.push(block);
-            }
-        }
-        dedup.answers.push_back(answer);
-        Ok(())
+        let dedup = self.dedup.as_mut().ok_or_else(|| breach(Reason::AnswerAboutNoBlocks))?;
+        dedup.answer(first, nonce, bits).map_err(breach)
     }
 
     // ---- what comes next ----
@@ -449,12 +401,9 @@ impl Large {
             self.at_work += 1;
             return Some(LargeJob::Values { file, first, count });
         }
-        if let Some(dedup) = self.dedup.as_mut().filter(|d| !d.hashing)
-            && let Some(answer) = dedup.answers.pop_front()
-        {
-            dedup.hashing = true;
+        if let Some(found) = self.dedup.as_mut().and_then(StoreQuestions::take_found) {
             self.at_work += 1;
-            return Some(LargeJob::Prove { file, answer });
+            return Some(LargeJob::Prove { file, found });
         }
         let size = self.size();
         let range = self.rereads.front_mut()?;
@@ -474,7 +423,7 @@ impl Large {
         }
         let Handle::Open(fd) = &self.handle else { return None };
         let fd = fd.clone();
-        let (size, blocks) = (self.size(), self.blocks());
+        let size = self.size();
         if let Some(delta) = &mut self.delta {
             if let Some((block, spans)) = delta.take_known() {
                 self.at_work += 1;
@@ -494,22 +443,17 @@ impl Large {
         let all = match &mut self.dedup {
             _ if self.delta.is_some() => self.delta.as_ref().is_some_and(Delta::is_done),
             Some(dedup) => {
-                if let Some((block, cv)) = dedup.missing.pop_front() {
+                if let Some((block, cv)) = dedup.take_block() {
                     self.at_work += 1;
                     let start = block * BLOCK_BYTES;
                     let part = self.part(file, start..block_end(start, size), fd);
-                    return Some(LargeJob::Block(BlockPart { cv: Some(cv), ..part }));
+                    return Some(LargeJob::Block(BlockPart { cv, ..part }));
                 }
-                if dedup.next < blocks && dedup.out < GROUPS_OUT && !dedup.hashing {
-                    dedup.hashing = true;
-                    let first = dedup.next;
-                    let count = (blocks - first).min(HAVE_BLOCKS_MAX as u64);
-                    dedup.next += count;
-                    dedup.out += 1;
+                if let Some((first, count)) = dedup.take_question() {
                     self.at_work += 1;
                     return Some(LargeJob::Have { file, first, count });
                 }
-                dedup.next >= blocks && dedup.out == 0
+                dedup.is_done()
             }
             None if self.next < size => {
                 let range = self.next..block_end(self.next, size);
@@ -595,7 +539,7 @@ impl Large {
     /// The store is about to be asked about blocks from `first` on, which have these values.
     pub(super) fn asking(&mut self, first: u64, values: Vec<Cv>) {
         if let Some(dedup) = &mut self.dedup {
-            dedup.asked.insert(first, values);
+            dedup.asking(first, values);
         }
     }
 
@@ -614,16 +558,14 @@ impl Large {
     /// No worker hashes for a question to the store any more.
     pub(super) fn store_asked(&mut self) {
         if let Some(dedup) = &mut self.dedup {
-            dedup.hashing = false;
+            dedup.asked();
         }
     }
 
-    /// An answer of the store was dealt with; these blocks are to be sent now.
-    pub(super) fn proved(&mut self, missing: Vec<(u64, Cv)>) {
+    /// What the store has was proved.
+    pub(super) fn proved(&mut self) {
         if let Some(dedup) = &mut self.dedup {
-            dedup.out -= 1;
-            dedup.hashing = false;
-            dedup.missing.extend(missing);
+            dedup.proved();
         }
     }
 }

@@ -2,6 +2,7 @@
 //! knows a destination.
 
 pub(crate) mod announce;
+mod asking;
 pub(crate) mod below;
 mod blocks;
 pub(crate) mod chain;
