@@ -344,7 +344,15 @@ pub(crate) struct SealedReader<R> {
     /// Plaintext that was not taken yet.
     start: usize,
     end: usize,
+    next: NextLength,
     state: WriterState,
+}
+
+/// What has come of the length of the next record.
+#[derive(Default)]
+struct NextLength {
+    bytes: [u8; LENGTH_BYTES],
+    have: usize,
 }
 
 impl<R> fmt::Debug for SealedReader<R> {
@@ -360,7 +368,8 @@ impl<R: Read> SealedReader<R> {
     /// No AES-256-GCM.
     pub(crate) fn new(inner: R, key: Secret, limits: KeyLimits) -> io::Result<SealedReader<R>> {
         let sealer = Sealer::new(key, limits)?;
-        Ok(SealedReader { inner, sealer, record: Vec::new(), start: 0, end: 0, state: WriterState::Open })
+        let (record, next, state) = (Vec::new(), NextLength::default(), WriterState::Open);
+        Ok(SealedReader { inner, sealer, record, start: 0, end: 0, next, state })
     }
 
     /// What it reads from.
@@ -396,14 +405,12 @@ impl<R: Read> SealedReader<R> {
         // Until a record is through, it is broken: who reads on after an error must not take what is left for data.
         self.state = WriterState::Broken;
         (self.start, self.end) = (0, 0);
-        let mut length = [0; LENGTH_BYTES];
-        read_all(&mut self.inner, &mut length)?;
-        let length = u32::from_le_bytes(length) as usize;
+        let length = self.next.take(&mut self.inner)? as usize;
         if !(TAG_BYTES..=RECORD_BYTES_MAX + TAG_BYTES).contains(&length) {
             return Err(broken("this is no sealed record"));
         }
         if let Some(sealed) = room.get_mut(..length) {
-            read_all(&mut self.inner, sealed)?;
+            self.next.read_behind(&mut self.inner, sealed)?;
             let plain = self.sealer.open(sealed)?;
             self.state = state_after(sealed.get(..plain).unwrap_or_default());
             return Ok(plain);
@@ -416,13 +423,46 @@ impl<R: Read> SealedReader<R> {
                 self.record.resize(reach, 0);
             }
             let part = self.record.get_mut(have..reach).unwrap_or_default();
-            read_all(&mut self.inner, part)?;
+            if reach == length {
+                self.next.read_behind(&mut self.inner, part)?;
+            } else {
+                read_all(&mut self.inner, part)?;
+            }
             have = reach;
         }
         let sealed = self.record.get_mut(..length).unwrap_or_default();
         self.end = self.sealer.open(sealed)?;
         self.state = state_after(self.record.get(..self.end).unwrap_or_default());
         Ok(0)
+    }
+}
+
+impl NextLength {
+    /// The length, of which what is missing is read.
+    fn take(&mut self, inner: &mut impl Read) -> io::Result<u32> {
+        let have = std::mem::take(&mut self.have);
+        read_all(inner, self.bytes.get_mut(have..).unwrap_or_default())?;
+        Ok(u32::from_le_bytes(self.bytes))
+    }
+
+    /// Reads all of a record into `room`, and with the same calls what has come by then of the length behind it: a call for that
+    /// alone costs as much as one for the record. It is not waited for.
+    fn read_behind(&mut self, inner: &mut impl Read, room: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < room.len() {
+            let rest = room.get_mut(done..).unwrap_or_default();
+            let wanted = rest.len();
+            match inner.read_vectored(&mut [IoSliceMut::new(rest), IoSliceMut::new(&mut self.bytes)]) {
+                Ok(0) => return Err(broke_off(io::ErrorKind::UnexpectedEof.into())),
+                Ok(n) => {
+                    done += n.min(wanted);
+                    self.have = n.saturating_sub(wanted);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(broke_off(e)),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -433,12 +473,16 @@ fn state_after(plain: &[u8]) -> WriterState {
 
 /// `read_exact` that says what a missing end means.
 fn read_all(inner: &mut impl Read, room: &mut [u8]) -> io::Result<()> {
-    inner.read_exact(room).map_err(|e| match e.kind() {
+    inner.read_exact(room).map_err(broke_off)
+}
+
+fn broke_off(e: io::Error) -> io::Error {
+    match e.kind() {
         io::ErrorKind::UnexpectedEof => {
             io::Error::new(e.kind(), "a sealed connection broke off before its last record")
         }
         _ => e,
-    })
+    }
 }
 
 impl<R: Read> Read for SealedReader<R> {
@@ -811,5 +855,49 @@ mod tests {
         let r = SealedReader::new(&b""[..], Secret::new([0xAB; 32]), KeyLimits::WIRE).unwrap();
         let shown = format!("{secret:?} {w:?} {r:?} {secret:#?} {w:#?} {r:#?}").to_lowercase();
         assert!(!shown.contains("ab") && !shown.contains("171"), "{shown}");
+    }
+
+    /// Gives so many bytes at a time, and counts how often it was asked.
+    struct InParts<'a> {
+        bytes: &'a [u8],
+        most: usize,
+        calls: usize,
+    }
+
+    impl Read for InParts<'_> {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            self.read_vectored(&mut [IoSliceMut::new(room)])
+        }
+        fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+            self.calls += 1;
+            let (mut some, rest) = self.bytes.split_at(self.most.min(self.bytes.len()));
+            let n = some.read_vectored(parts)?;
+            self.bytes = if some.is_empty() { rest } else { &self.bytes[n..] };
+            Ok(n)
+        }
+    }
+
+    /// However it arrives; and where all of it is there, one call reads a record and the length of the next one.
+    #[test]
+    fn a_record_is_read_with_the_length_behind_it() {
+        let plain = text(20 * 4096 + 9);
+        let wire = sealed_in(&[&plain], 4096, KeyLimits::WIRE);
+        let record = LENGTH_BYTES + 4096 + TAG_BYTES;
+        for most in [1, 3, record - 1, record, record + 2, wire.len()] {
+            for room in [100, 1 << 16] {
+                let inner = InParts { bytes: &wire, most, calls: 0 };
+                let mut r = SealedReader::new(inner, key(1), KeyLimits::WIRE).unwrap();
+                let (mut out, mut some) = (Vec::new(), vec![0; room]);
+                loop {
+                    match r.read(&mut some).unwrap() {
+                        0 => break,
+                        n => out.extend_from_slice(&some[..n]),
+                    }
+                }
+                assert!(out == plain, "{most} bytes at a time");
+                // 21 records and the end; the first length is read alone.
+                assert!(most < wire.len() || r.get_ref().calls <= 23, "{} calls", r.get_ref().calls);
+            }
+        }
     }
 }
