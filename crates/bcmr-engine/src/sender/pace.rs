@@ -9,6 +9,10 @@ const WINDOW_BYTES: u64 = 8 << 20;
 /// A slow link is looked at after so long, if there was anything to see.
 const WINDOW_NS: u64 = 1_000_000_000;
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
+/// Less is enough to know that content does not shrink: trying costs more than anything else that is done with it.
+const TRIED_BYTES: u64 = 2 << 20;
+/// Bytes on the wire of a hundred of content from which on packing is not worth it.
+const SHRUNK_TO_MOST: u64 = 95;
 /// After so many windows without packing it is tried again: other files may shrink where those before did not.
 const LOOK_AGAIN: u32 = 16;
 /// What the queue of a stream, ssh, pipes and sockets may swallow before a writer waits: a link says nothing of itself
@@ -84,7 +88,10 @@ impl Pace {
         let time = now_ns.saturating_sub(self.began_ns);
         let enough =
             self.window.raw >= WINDOW_BYTES || (time >= WINDOW_NS && self.window.raw >= WINDOW_BYTES_MIN);
-        if !enough || time == 0 {
+        let in_vain = self.packing
+            && self.window.raw >= TRIED_BYTES
+            && self.window.wire * 100 >= self.window.raw * SHRUNK_TO_MOST;
+        if !(enough || in_vain) || time == 0 {
             return;
         }
         let window = std::mem::take(&mut self.window);
@@ -112,7 +119,7 @@ impl Pace {
             // for, that is known only from trying.
             let pays = self.link > 0.0 && raw / time > self.link * 1.1;
             let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES * self.streams;
-            self.packing = self.ratio < 0.95 && (pays || unknown);
+            self.packing = self.ratio * 100.0 < SHRUNK_TO_MOST as f64 && (pays || unknown);
             self.effort = match self.effort {
                 _ if !self.packing || !link_bound => Effort::Quick,
                 Effort::Quick if window.wait_ns / IDLE > window.pack_ns => Effort::Deep,
@@ -229,6 +236,17 @@ mod tests {
         // More than anything swallows: the link is fast.
         pace.sent(Sent { raw: 64 << 20, wire: 16 << 20, pack_ns: 100_000_000, wait_ns: 0 }, 150_000_000);
         assert!(pace.packs().is_none());
+    }
+
+    #[test]
+    fn what_does_not_shrink_is_known_soon() {
+        for (wire, packs) in [(1 << 20, false), (990_000, true)] {
+            let mut pace = Pace::new(2, 1, 0);
+            for n in 1..=2 {
+                pace.sent(Sent { raw: 1 << 20, wire, pack_ns: 2_500_000, wait_ns: 0 }, n * 1_000_000);
+            }
+            assert_eq!(pace.packs().is_some(), packs, "{wire}");
+        }
     }
 
     #[test]
