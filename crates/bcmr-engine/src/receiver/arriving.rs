@@ -490,11 +490,14 @@ impl<'a> Arriving<'a> {
         let block = at / BLOCK_BYTES;
         let mut inner = self.inner();
         loop {
-            if let Some(n) = read_held(&mut inner, at, room) {
+            if let Some((n, is_last)) = read_held(&mut inner, at, room) {
                 self.stalls.moved.fetch_add(1, Relaxed);
                 self.stalls.pulse.step();
                 drop(inner);
-                self.change.notify_all();
+                // Room for more of its stream comes with the last part of a piece.
+                if is_last {
+                    self.change.notify_all();
+                }
                 return Ok(n);
             }
             if let Some(bytes) = inner.taken.get(&block) {
@@ -619,8 +622,8 @@ fn copy(from: &[u8], room: &mut [u8], n: usize) {
     }
 }
 
-/// Reads from a piece that waits; one that was read to its end is let go.
-fn read_held(inner: &mut Inner, at: u64, room: &mut [u8]) -> Option<usize> {
+/// Reads from a piece that waits, and says whether it was the last part of it: the piece is let go then.
+fn read_held(inner: &mut Inner, at: u64, room: &mut [u8]) -> Option<(usize, bool)> {
     let held_at = |pieces: &BTreeMap<u64, Piece>| {
         pieces.range(..=at).next_back().filter(|(start, h)| at < *start + h.bytes).map(|(start, _)| *start)
     };
@@ -645,7 +648,7 @@ fn read_held(inner: &mut Inner, at: u64, room: &mut [u8]) -> Option<usize> {
             *w = w.saturating_sub(held.bytes);
         }
     }
-    Some(n)
+    Some((n, n == left))
 }
 
 impl Bytes for Arriving<'_> {
