@@ -113,9 +113,7 @@ pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
     match of {
         Of::Handle(fd) => {
             let set = retry(|| rustix::fs::fsetxattr(fd, attr, value, XattrFlags::empty()));
-            or_by_path(set, fd, |path| {
-                retry(|| rustix::fs::setxattr(path, attr, value, XattrFlags::empty()))
-            })
+            or_by_path(set, fd, |path| retry(|| rustix::fs::setxattr(path, attr, value, XattrFlags::empty())))
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
