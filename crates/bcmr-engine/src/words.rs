@@ -569,6 +569,8 @@ Reason {
     KeepingUnasked = 603,
     SidesNotTold = 610,
     TooLongForPlan = 611,
+    AwaitsUndone = 612,
+    NotBelowRoot = 613,
     NoneMatches = 680,
 }}
 

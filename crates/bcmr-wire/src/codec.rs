@@ -82,6 +82,7 @@ impl<'a> Message<'a> {
             Message::Token { .. } => kind::TOKEN,
             Message::Rendezvous { .. } => kind::RENDEZVOUS,
             Message::Remove { .. } => kind::REMOVE,
+            Message::Undo { .. } => kind::UNDO,
             Message::Put { .. } => kind::PUT,
             Message::Get { .. } => kind::GET,
             Message::Names { .. } => kind::NAMES,
@@ -215,6 +216,7 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             path: r.bytes("join.path")?,
             index: r.v("join.index")?,
         },
+        kind::UNDO => Message::Undo { path: r.bytes("undo.path")?, flags: r.u8("undo.flags")? },
         kind::REMOVE => Message::Remove { path: r.bytes("remove.path")?, flags: r.u8("remove.flags")? },
         kind::DIRECT => Message::Direct { count: r.v("direct.count")? },
         kind::INFO => Message::Info(read_entry(r)?),
@@ -668,6 +670,10 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         Message::Remove { path, flags } => {
             put_bytes(path, out); // [remove.path]
             out.push(*flags); // [remove.flags]
+        }
+        Message::Undo { path, flags } => {
+            put_bytes(path, out); // [undo.path]
+            out.push(*flags); // [undo.flags]
         }
         Message::Info(entry) => write_entry(entry, out), // [info.entry]
         Message::Page { entries } => {

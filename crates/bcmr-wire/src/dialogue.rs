@@ -77,7 +77,8 @@ impl Dialogue {
             (State::ServerGreeted | State::ServerIdle, kind::PUT) => State::Receives,
             (State::ServerGreeted | State::ServerIdle, kind::GET) => State::Sends,
             (State::ServerGreeted, _) => State::ServerIdle,
-            (State::Waits(Answer::Pages), kind::PAGE) => state,
+            (State::Waits(Answer::Pages), kind::PAGE)
+            | (State::Waits(Answer::Undone), kind::REPORT | kind::GONE) => state,
             (State::ClientNew | State::Waits(_), _) => self.asked.pop_front().map_or(self.rest, State::Waits),
             (State::Sends, kind::SUMMARY | kind::ERROR) | (State::Receives, kind::ERROR) => State::PeerEnded,
             (State::SendsBeside | State::ReceivesBeside, kind::DONE) => self.rest,
@@ -116,6 +117,7 @@ fn answer_to(kind: u8) -> Option<Answer> {
         kind::LIST => Answer::Pages,
         kind::HASH | kind::MKDIR | kind::JOIN => Answer::Ok,
         kind::USAGE | kind::REMOVE => Answer::Used,
+        kind::UNDO => Answer::Undone,
         kind::STREAMS => Answer::Token,
         kind::DIRECT => Answer::Rendezvous,
         _ => return None,

@@ -71,10 +71,12 @@ pub mod wide {
     pub const NAMES: u64 = 0x2_0000;
     /// A comparison for a mirror plans what would be deleted as the mirror does, and says what both sides are like.
     pub const PLANNED: u64 = 0x8_0000;
+    /// Undoing what a receipt says.
+    pub const UNDO: u64 = 0x10_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 26] = [
+const NAMES: [(Features, &str); 27] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -101,6 +103,7 @@ const NAMES: [(Features, &str); 26] = [
     (Features { caps: 0, wide: wide::LEFT_OUT }, "left-out"),
     (Features { caps: 0, wide: wide::NAMES }, "names"),
     (Features { caps: 0, wide: wide::PLANNED }, "planned"),
+    (Features { caps: 0, wide: wide::UNDO }, "undo"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -418,7 +421,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0xb_ffff));
+        assert_eq!(all, set(0x7f, 0x1b_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

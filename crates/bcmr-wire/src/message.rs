@@ -429,6 +429,8 @@ pub enum Message<'a> {
     Names { names: Vec<&'a [u8]> },
     /// 0x23
     Keeping(Keeping<'a>),
+    /// 0x24. `flags`: see [`undo`](crate::policy::undo).
+    Undo { path: &'a [u8], flags: u8 },
     /// 0x30
     Operand { path: &'a [u8], whole: bool, origin: u64, dir: u64, entry: Entry<'a> },
     /// 0x31
@@ -539,6 +541,7 @@ pub mod kind {
     pub const GET: u8 = 0x21;
     pub const NAMES: u8 = 0x22;
     pub const KEEPING: u8 = 0x23;
+    pub const UNDO: u8 = 0x24;
     pub const OPERAND: u8 = 0x30;
     pub const DIR: u8 = 0x31;
     pub const FILES: u8 = 0x32;

@@ -85,6 +85,16 @@ pub mod remove {
     pub const ALL: u8 = 15;
 }
 
+/// `[undo.flags]`
+pub mod undo {
+    /// Nothing is changed.
+    pub const DRY_RUN: u8 = 1;
+    /// Every item is reported.
+    pub const ITEMS: u8 = 2;
+    /// All of them.
+    pub const ALL: u8 = 3;
+}
+
 /// The places of `[policy.choices]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]

@@ -43,6 +43,10 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             path("remove.path", one)?;
             must(flags & !policy::remove::ALL == 0, "remove.flags", Why::Unknown)
         }
+        Message::Undo { path: one, flags } => {
+            path("undo.path", one)?;
+            must(flags & !policy::undo::ALL == 0, "undo.flags", Why::Unknown)
+        }
         Message::Direct { count } => counted("direct.count", *count, STREAMS_MAX),
         Message::Info(one) => entry(one),
         // How long a page is, is seen where it is written.

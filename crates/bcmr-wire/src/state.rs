@@ -15,6 +15,8 @@ pub enum Answer {
     Ok,
     /// To `Usage` and `Remove`.
     Used,
+    /// To `Undo`: reports, then a `Summary`.
+    Undone,
     /// To `Streams`.
     Token,
     /// To `Direct`.
@@ -81,11 +83,13 @@ enum Class {
     Content,
     /// From the receiver, on stream 0.
     Reply,
+    /// The same, and from a server that undoes.
+    Told,
     Cancel,
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 62] = [
+const ROWS: [(u8, &str, Class); 63] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),
@@ -111,6 +115,7 @@ const ROWS: [(u8, &str, Class); 62] = [
     (kind::GET, "Get", Class::Request),
     (kind::NAMES, "Names", Class::Request),
     (kind::KEEPING, "Keeping", Class::Request),
+    (kind::UNDO, "Undo", Class::Request),
     (kind::OPERAND, "Operand", Class::Entry),
     (kind::DIR, "Dir", Class::Entry),
     (kind::FILES, "Files", Class::Content),
@@ -133,14 +138,14 @@ const ROWS: [(u8, &str, Class); 62] = [
     (kind::REREAD, "Reread", Class::Reply),
     (kind::COMPUTE, "Compute", Class::Reply),
     (kind::LANDED, "Landed", Class::Reply),
-    (kind::REPORT, "Report", Class::Reply),
+    (kind::REPORT, "Report", Class::Told),
     (kind::ASK, "Ask", Class::Reply),
     (kind::CLOSE, "Close", Class::Reply),
     (kind::MISSING_BLOCKS, "MissingBlocks", Class::Reply),
-    (kind::SUMMARY, "Summary", Class::Reply),
+    (kind::SUMMARY, "Summary", Class::Told),
     (kind::SUMS, "Sums", Class::Reply),
     (kind::WANTS_PARTS, "WantsParts", Class::Reply),
-    (kind::GONE, "Gone", Class::Reply),
+    (kind::GONE, "Gone", Class::Told),
     (kind::CANCEL, "Cancel", Class::Cancel),
     (kind::ALL_NAMED, "AllNamed", Class::Entry),
     (kind::FINER, "Finer", Class::Entry),
@@ -176,7 +181,7 @@ impl State {
     }
 
     fn allows_class(self, class: Class) -> bool {
-        use Class::{Cancel, Content, Done, Entry, Error, Hello, Join, Ping, Reply, Request, Welcome};
+        use Class::{Cancel, Content, Done, Entry, Error, Hello, Join, Ping, Reply, Request, Told, Welcome};
         match self {
             State::ServerNew => class == Hello,
             State::ServerGreeted => matches!(class, Join | Request | Ping),
@@ -187,14 +192,15 @@ impl State {
             State::Waits(answer) => match class {
                 Class::Answer(one) => one == answer,
                 Done => answer == Answer::Pages,
+                Told => answer == Answer::Undone,
                 Error | Ping => true,
                 _ => false,
             },
-            State::Sends => matches!(class, Reply | Cancel | Error | Ping),
+            State::Sends => matches!(class, Reply | Told | Cancel | Error | Ping),
             State::Receives => matches!(class, Entry | Content | Cancel | Error | Ping),
             State::SendsBeside => matches!(class, Error | Ping | Done),
             State::ReceivesBeside => matches!(class, Content | Error | Ping | Done),
-            State::SendEnded => matches!(class, Reply | Cancel | Error | Ping | Done),
+            State::SendEnded => matches!(class, Reply | Told | Cancel | Error | Ping | Done),
             State::ReceiveEnded => matches!(class, Entry | Content | Cancel | Error | Ping | Done),
             State::Quiet => class == Ping,
         }
@@ -212,14 +218,14 @@ mod tests {
         let content = vec![0x32, 0x33, 0x35, 0x36, 0x59, 0x5A, 0x5E];
         let replies: Vec<u8> = (0x40..=0x4C).chain([0x4E]).collect();
         let join = |parts: &[&[u8]]| parts.concat();
-        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23];
-        let table: [(State, Vec<u8>); 19] = [
+        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23, 0x24];
+        let table: [(State, Vec<u8>); 20] = [
             (State::ServerNew, vec![0x01]),
             (
                 State::ServerGreeted,
                 join(&[
                     &[6, 7],
-                    &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23],
+                    &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23, 0x24],
                 ]),
             ),
             (State::ClientNew, vec![0x02, 0x03, 6, 7]),
@@ -229,6 +235,7 @@ mod tests {
             (State::Waits(Answer::Pages), vec![3, 5, 6, 7, 0x19]),
             (State::Waits(Answer::Ok), vec![3, 4, 6, 7]),
             (State::Waits(Answer::Used), vec![3, 6, 7, 0x1A]),
+            (State::Waits(Answer::Undone), vec![3, 6, 7, 0x46, 0x4A, 0x4E]),
             (State::Waits(Answer::Token), vec![3, 6, 7, 0x1B]),
             (State::Waits(Answer::Rendezvous), vec![3, 6, 7, 0x1C]),
             (State::Sends, join(&[&[3, 6, 7], &replies, &[0x4F]])),

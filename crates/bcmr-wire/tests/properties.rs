@@ -218,6 +218,7 @@ impl<'a> Dice<'a> {
             kind::JOIN => {
                 Message::Join { secret: self.hash(), path: self.path(), index: u64::from(self.below(32)) + 1 }
             }
+            kind::UNDO => Message::Undo { path: self.path(), flags: self.below(4) },
             kind::REMOVE => Message::Remove { path: self.path(), flags: self.below(16) },
             kind::DIRECT => Message::Direct { count: u64::from(self.below(32)) + 1 },
             kind::INFO => Message::Info(self.entry()),

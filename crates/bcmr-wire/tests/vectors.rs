@@ -115,6 +115,7 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
         ("streams", 0x15, "20".into(), Message::Streams { count: 32 }),
         ("join", 0x16, format!("{h} 01 73 01"), Message::Join { secret: HASH, path: b"s", index: 1 }),
         ("direct", 0x17, "04".into(), Message::Direct { count: 4 }),
+        ("undo", 0x24, "01 61 03".into(), Message::Undo { path: b"a", flags: 3 }),
         ("remove", 0x1D, "01 61 0b".into(), Message::Remove { path: b"a", flags: 11 }),
         ("info", 0x18, ENTRY.into(), Message::Info(entry())),
         ("page", 0x19, format!("02 {ENTRY} {DIR}"), Message::Page { entries: vec![entry(), dir()] }),
@@ -1246,6 +1247,7 @@ fn every_path_is_one() {
         (Message::Mkdir { path: bad, mode: 0 }, "mkdir.path"),
         (Message::Usage { path: bad, numbers: vec![] }, "usage.path"),
         (Message::Remove { path: bad, flags: 0 }, "remove.path"),
+        (Message::Undo { path: bad, flags: 0 }, "undo.path"),
         (Message::Join { secret: HASH, path: bad, index: 1 }, "join.path"),
         (Message::Token { secret: HASH, path: bad }, "token.path"),
         (

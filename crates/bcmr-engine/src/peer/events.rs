@@ -201,7 +201,7 @@ impl SendObserver for ClientObserver<'_> {
                 Event::Note(Reason::StartsOver.about(dst.as_path()).about(Reason::of_number(*restarted)))
             }
             WireEvent::Note(note) => match note_of(note) {
-                // What is to be run is to be run there.
+                // The receipt is there.
                 Some(note) if note.reason == Reason::OldKept => {
                     let there = Reason::OldKeptThere.about(self.prefix.trim_end_matches(':'));
                     Event::Note(note.about.into_iter().fold(there, Note::about))

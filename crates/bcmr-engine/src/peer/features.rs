@@ -28,7 +28,8 @@ pub(crate) const OURS: Features = Features {
         | wide::KEEPING
         | wide::LEFT_OUT
         | wide::NAMES
-        | wide::PLANNED,
+        | wide::PLANNED
+        | wide::UNDO,
 };
 
 /// What a client with these options offers.

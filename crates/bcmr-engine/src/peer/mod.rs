@@ -32,6 +32,7 @@ mod server;
 mod simulate_tests;
 mod ssh;
 mod talk;
+mod undoing;
 
 pub use client::{get, put};
 pub use globs::matching;
@@ -39,3 +40,4 @@ pub use inspect::{Finding, OnTheWay, RemoveHow, doctor, hash, list, make_directo
 pub use relay::relay;
 pub use server::serve;
 pub use ssh::{ssh_said, ssh_words, sudo_words};
+pub use undoing::undo;

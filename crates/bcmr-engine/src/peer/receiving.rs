@@ -93,6 +93,13 @@ pub(super) fn receive_all(
     (summary, broken)
 }
 
+/// What was done, as it is told.
+pub(super) fn summary_message(s: &Summary) -> Message<'static> {
+    let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
+    let codes = s.codes.iter().map(|code| u64::from(code.number())).collect();
+    Message::Summary { counts, codes, cancelled: s.cancelled }
+}
+
 /// How the last message of the receiver went.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LastMessage {
@@ -123,9 +130,7 @@ fn end_with(
                 // One that is gone is told nothing, the summary neither.
                 let _told = reply.send(&Message::Gone { deleted, updated }).is_ok();
             }
-            let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
-            let codes = s.codes.iter().map(|code| u64::from(code.number())).collect();
-            reply.send(&Message::Summary { counts, codes, cancelled: s.cancelled })
+            reply.send(&summary_message(s))
         }
         Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
     };

@@ -1,4 +1,4 @@
-//! Removes what a client of a server names, as long as the client is there.
+//! What a client of a server has done in one go, as long as the client is there; and removing what it names.
 //!
 //! Must not know how it was asked for, nor decide what may go.
 
@@ -23,8 +23,21 @@ pub(super) fn remove_while(
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Result<(Summary, Vec<Error>)> {
     let (kept, progress, cancel) = (KeptErrors::default(), Progress::default(), Cancel::new());
+    let removed = while_there(go_on, &cancel, || {
+        let watch = Watch { front: &kept, progress: &progress, cancel: &cancel, items: false };
+        crate::remove::remove(request, watch)
+    });
+    Ok((removed?, kept.0.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Does it, and sets `cancel` once `go_on` says no.
+pub(super) fn while_there<T>(
+    go_on: &(dyn Fn() -> bool + Sync),
+    cancel: &Cancel,
+    done: impl FnOnce() -> T,
+) -> T {
     let over = AtomicBool::new(false);
-    let removed = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let look = || {
             while !over.load(Ordering::Relaxed) {
                 if !go_on() {
@@ -35,12 +48,10 @@ pub(super) fn remove_while(
         };
         // Without the thread it goes on to its end, whoever hears of it.
         let looking = std::thread::Builder::new().spawn_scoped(scope, look);
-        let watch = Watch { front: &kept, progress: &progress, cancel: &cancel, items: false };
-        // The scope waits for the thread, also when a panic ends the removal.
+        // The scope waits for the thread, also when a panic ends what is done.
         let _ends = EndsLooking(&over, looking.as_ref().ok().map(|looking| looking.thread()));
-        crate::remove::remove(request, watch)
-    });
-    Ok((removed?, kept.0.into_inner().unwrap_or_else(PoisonError::into_inner)))
+        done()
+    })
 }
 
 /// Ends the thread that looks.

@@ -9,7 +9,7 @@ use super::features::{OURS, agreed_accounts, agreed_compress};
 use super::machine::machine_number;
 use super::policy_wire::policy_in;
 use super::questions::RemoteQuestions;
-use super::receiving::{ReceivingEnd, receive_all, reply_on};
+use super::receiving::{ReceivingEnd, receive_all, reply_on, summary_message};
 use super::removing;
 use super::sending::send_all;
 use super::talk::answer;
@@ -23,7 +23,9 @@ use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
 use crate::peer::owners_here::OwnersHere;
 use crate::peer::reply::Reply;
-use crate::policy::{Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, RemoveRequest, Target};
+use crate::policy::{
+    Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, RemoveRequest, Target, UndoRequest,
+};
 use crate::remote::ServeRequest;
 use crate::sender::announce::ToSend;
 use crate::sender::item;
@@ -42,10 +44,11 @@ use crate::verbs::directory::directory;
 use crate::verbs::look::{self, Listing, Unreadable};
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
 use crate::verbs::snapshot::{self, SnapshotRun};
+use crate::verbs::undo::undo_in;
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
-use bcmr_wire::policy::{flags, remove as remove_flags};
+use bcmr_wire::policy::{flags, remove as remove_flags, undo as undo_flags};
 use bcmr_wire::state::State;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -349,6 +352,7 @@ impl Serving {
                 let (dirs, bytes, allocated) = (summary.dirs, 0, 0);
                 answer(stream, &Message::Used { files, dirs, bytes, allocated, unreadable })
             }
+            Message::Undo { path, flags } => self.undo(peer, path, *flags),
             Message::Streams { count } => {
                 let count = (*count).min(limits::STREAMS_MAX);
                 let door = JoinListener::open(&self.request.meeting, count, &peer.name, Timeouts::WIRE)?;
@@ -392,6 +396,25 @@ impl Serving {
             jobs: self.request.jobs,
         };
         removing::remove_while(request, go_on)
+    }
+
+    /// Undoes what a receipt says, and tells what comes of it.
+    fn undo(&self, peer: &Peer, path: &[u8], flags: u8) -> Result<()> {
+        let Some(stream) = peer.streams.first() else { return Ok(()) };
+        let go_on = || !stream.inbox.has_ended();
+        let dry_run = flags & undo_flags::DRY_RUN != 0;
+        if !dry_run {
+            self.writable(path)?;
+        }
+        let request = UndoRequest { receipt: self.path(path), dry_run };
+        with_reports(peer, flags & undo_flags::ITEMS != 0, |watch, reply, _| {
+            let undone = || undo_in(&self.reach, &request, watch);
+            let summary = removing::while_there(&go_on, watch.cancel, undone)?;
+            let (deleted, updated) = (summary.deleted, summary.updated);
+            reply.answer(&Message::Gone { deleted, updated })?;
+            reply.answer(&summary_message(&summary))?;
+            Ok(None)
+        })
     }
 
     /// The streams that have joined; the client asks for a transfer only when all are there that will be.

@@ -211,6 +211,7 @@ pub(super) fn out_of_place(breach: Breach) -> Note {
         State::Waits(Answer::Pages) => Reason::AwaitsPages,
         State::Waits(Answer::Ok) => Reason::AwaitsOk,
         State::Waits(Answer::Used) => Reason::AwaitsUsed,
+        State::Waits(Answer::Undone) => Reason::AwaitsUndone,
         State::Waits(Answer::Token) => Reason::AwaitsToken,
         State::Waits(Answer::Rendezvous) => Reason::AwaitsRendezvous,
         State::Sends => Reason::Sending,

@@ -27,7 +27,7 @@ pub(crate) mod stream;
 pub(crate) mod survey;
 pub(crate) mod sync;
 mod thin;
-mod undo;
+pub(crate) mod undo;
 pub mod written_through;
 
 pub use crate::remove::remove;

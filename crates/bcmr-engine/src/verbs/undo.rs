@@ -13,6 +13,7 @@ use crate::receiver::aside::{info_name, move_whole};
 use crate::receiver::extraneous::open_up;
 use crate::receiver::kept::{self, Done, KeptLine, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::land;
+use crate::sender::operand::Reach;
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
@@ -20,11 +21,11 @@ use fastcopy::meta::{self, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a receipt, at most: some millions of names.
+/// Bytes of a receipt, at most: some millions of names. A sixteenth of it where a client names what is read, and may have put it there (V7).
 const RECEIPT_BYTES_MAX: u64 = 2 << 30;
 
 /// Undoes what a receipt says.
@@ -33,20 +34,28 @@ const RECEIPT_BYTES_MAX: u64 = 2 << 30;
 /// Nothing could be begun: it is no receipt, or the destination is not the one that it is about. What happens to single names
 /// is told through `watch` and counted in the [`Summary`].
 pub fn undo(request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
-    let (beside, head, lines) = read(&request.receipt)?;
+    undo_in(&Reach::Anywhere, request, watch)
+}
+
+/// The same of a receipt, and about a directory, that are in reach.
+///
+/// # Errors
+/// As [`undo`]; or one of the two is not in reach.
+pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
+    let (beside, head, lines) = read(reach, &request.receipt)?;
     let shown = &request.receipt;
+    let (dest, dest_shown) = destination(reach, &head, shown)?;
     let store = if head.trash { Dir::open(&head.store) } else { beside.try_clone() };
     let store = store.map_err(|e| Error::os(Op::Open, &head.store, e))?;
-    let dest = Dir::open(&head.dest).map_err(|e| Error::os(Op::OpenTargetDirectory, &head.dest, e))?;
-    let info = dest.info().map_err(|e| Error::os(Op::Stat, &head.dest, e))?;
+    let info = dest.info().map_err(|e| Error::os(Op::Stat, &dest_shown, e))?;
     if info.ino != head.ino {
-        let error = Error::ours(Code::Refused, Op::Undo, &head.dest, Reason::OtherDestination);
+        let error = Error::ours(Code::Refused, Op::Undo, &dest_shown, Reason::OtherDestination);
         return Err(error.and(shown));
     }
     let mut undoing = Undoing {
         tally: Tally::new(watch),
         dry_run: request.dry_run,
-        dest: Reached::of(dest, &head.dest),
+        dest: Reached::of(dest, &dest_shown),
         store: Reached::of(store, &head.store),
         trash: head.trash,
         was: BTreeMap::new(),
@@ -72,16 +81,32 @@ pub fn undo(request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
     Ok(undoing.tally.summary())
 }
 
+/// The directory that a receipt is about, and what it is called by who may reach it.
+fn destination(reach: &Reach, head: &ReceiptHead, receipt: &Path) -> Result<(Dir, PathBuf)> {
+    let fail = |e| Error::os(Op::OpenTargetDirectory, &head.dest, e);
+    let Reach::Below(root) = reach else {
+        return Ok((Dir::open(&head.dest).map_err(fail)?, head.dest.clone()));
+    };
+    // A receipt says where it is in the whole machine; what is not below the root is not even looked for, and there is no trash.
+    let top = root.whereabouts().map_err(|e| Error::os(Op::ReadReceipt, receipt, e))?;
+    let top = PathBuf::from(std::ffi::OsString::from_vec(top.into_bytes()));
+    let below = head.dest.strip_prefix(&top).ok().filter(|_| !head.trash);
+    let outside = || Error::ours(Code::Refused, Op::Undo, receipt, Reason::NotBelowRoot);
+    let shown = Path::new("/").join(below.ok_or_else(outside)?);
+    Ok((reach.open(&shown)?, shown))
+}
+
 /// The directory that the receipt is in, and what it says.
-fn read(path: &Path) -> Result<(Dir, ReceiptHead, Vec<KeptLine>)> {
+fn read(reach: &Reach, path: &Path) -> Result<(Dir, ReceiptHead, Vec<KeptLine>)> {
     let fail = |e| Error::os(Op::ReadReceipt, path, e);
     let none = || Error::ours(Code::Refused, Op::ReadReceipt, path, Reason::NoReceipt);
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| NameBuf::new(name.as_bytes())).ok_or_else(none)?;
-    let dir = Dir::open(above).map_err(fail)?;
+    let dir = reach.open(above).map_err(|e| Error { op: Op::ReadReceipt, path: path.to_owned(), ..e })?;
     let mut text = Vec::new();
     let file = File::from(dir.open_file(name.as_name()).map_err(fail)?);
-    file.take(RECEIPT_BYTES_MAX).read_to_end(&mut text).map_err(fail)?;
+    let most = if reach.is_confined() { RECEIPT_BYTES_MAX / 16 } else { RECEIPT_BYTES_MAX };
+    file.take(most).read_to_end(&mut text).map_err(fail)?;
     let (head, lines) = kept::parse(&text).ok_or_else(none)?;
     Ok((dir, head, lines))
 }

@@ -476,6 +476,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::AwaitsPages => "waiting for pages of a directory",
         Reason::AwaitsOk => "waiting for Ok",
         Reason::AwaitsUsed => "waiting for what Usage counted",
+        Reason::AwaitsUndone => "waiting for what Undo tells",
         Reason::AwaitsToken => "waiting for a token",
         Reason::AwaitsRendezvous => "waiting for a rendezvous",
         Reason::Sending => "sending",
@@ -577,7 +578,8 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::SnapshotMade => {
             "the snapshot {0} is there: the connection was lost only after it was complete"
         }
-        Reason::OldKeptThere => "what was there is kept there; to undo it all, run on {0}: bcmr undo {1}",
+        Reason::OldKeptThere => "what was there is kept there; to undo it all, run bcmr undo {0}:{1}",
+        Reason::NotBelowRoot => "what it is about is not below the root of this server",
         Reason::KeepingUnasked => "what is to be kept was said of no copy of one directory's contents",
         Reason::OldKept => "what was there is kept; to undo it all, run bcmr undo {0}",
         Reason::SourceIsEmpty => "the source is empty; is everything mounted?",

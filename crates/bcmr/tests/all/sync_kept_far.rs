@@ -3,6 +3,7 @@
 
 use crate::common::remote::*;
 use crate::common::*;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -214,9 +215,21 @@ fn what_is_replaced_there_is_kept_there_and_undone_there() {
     alike(&tmp.p("s"), &tmp.p("d"));
     let receipt = tmp.p("kept").join(&names(&tmp.p("kept"))[0]).join("receipt");
     assert!(ran.err.contains(&receipt.display().to_string()), "{}", ran.err);
-    bcmr(["undo"]).args([&receipt]).run().ok();
+    // What was told is typed here.
+    let there = far.at(&receipt);
+    assert!(ran.err.contains(&format!("bcmr undo {}", there.display())), "{}", ran.err);
+    let after = tree(&tmp.p("d"));
+    let would = far.bcmr("undo").args([OsStr::new("-n"), &there]).run().ok();
+    assert!(["b", "new", "sub/deep/d"].iter().all(|name| would.out.contains(name)), "{}", would.out);
+    assert!(differences(&after, &tree(&tmp.p("d")), CONTENT).is_empty());
+    // What has changed since stays, and is named; the same command does the rest.
+    tmp.file("d/new", "by the user, meanwhile");
+    let ran = far.bcmr("undo").args([&there]).run().code(8).says("it has changed since");
+    assert!(ran.err.contains("there:") && tmp.p("d/sub/deep/d").exists(), "{}", ran.err);
+    fs::remove_file(tmp.p("d/new")).unwrap();
+    let ran = far.bcmr("undo").args([OsStr::new("-v"), &there]).run().ok();
     let told = differences(&before, &tree(&tmp.p("d")), CONTENT);
-    assert!(told.is_empty(), "{told:?}");
+    assert!(told.is_empty(), "{told:?} {}", ran.out);
     // The trash is that of the user there; who is shut in has none.
     fs::remove_dir_all(tmp.p("kept")).unwrap();
     sync(Dir::Put, &far, &tmp, "--delete --trash", "d").ok().says("bcmr undo");
@@ -224,6 +237,44 @@ fn what_is_replaced_there_is_kept_there_and_undone_there() {
     let walled = Far::pipe().serving(&format!("--root {}", tmp.path().display()));
     let line = walled.bcmr("sync").args(["--trash"]);
     line.args([tmp.p("s").as_os_str(), &walled.at("/d")]).run().code(1).says("no trash");
+}
+
+/// Who is shut in undoes what is below the root, and nothing else; who may only read says what would be.
+#[test]
+fn a_confined_server_undoes_below_its_root() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    for name in ["s/a", "root/d/a", "root/d/gone"] {
+        tmp.file(name, name);
+    }
+    let walled = far.serving(&format!("--root {}", tmp.p("root").display()));
+    let line = walled.bcmr("sync").args(["--delete", "--backup-dir", "/kept"]);
+    line.args([tmp.p("s").as_os_str(), &walled.at("/d")]).run().ok();
+    let kept = tmp.p("root/kept").join(&names(&tmp.p("root/kept"))[0]);
+    let receipt = Path::new("/").join(kept.strip_prefix(tmp.p("root")).unwrap()).join("receipt");
+    assert_eq!(names(&tmp.p("root/d")), ["a"]);
+    let reads = Far::pipe().serving(&format!("--read-only --root {}", tmp.p("root").display()));
+    let run = |far: &Far, flags: &str| far.bcmr("undo").args([flags]).args([far.at(&receipt)]).run();
+    let would = run(&reads, "-nv").ok();
+    assert!(would.out.contains("/d/gone") && !would.out.contains("root"), "{}", would.out);
+    run(&reads, "-v").code(8).says("only lets read");
+    // A client may have written a receipt itself: what it is about is looked for below the root alone.
+    let written = text(&kept.join("receipt"));
+    tmp.file("out/a", "outside");
+    let (own, out) = (tmp.p("root/d"), tmp.p("out"));
+    for to in [out.clone(), tmp.p("root/../out")] {
+        let forged = written.replace(&*own.to_string_lossy(), &to.to_string_lossy());
+        let forged = forged.replace(&inode(&own).to_string(), &inode(&to).to_string());
+        assert_ne!(forged, written);
+        fs::write(kept.join("receipt"), forged).unwrap();
+        let ran = run(&walled, "-v").one_of(&[1, 8]);
+        assert!(to != out || ran.err.contains("not below the root"), "{}", ran.err);
+        assert_eq!((text(&out.join("a")).as_str(), names(&out).len(), names(&own).len()), ("outside", 1, 1));
+    }
+    fs::write(kept.join("receipt"), written).unwrap();
+    assert_eq!(names(&tmp.p("root/d")), ["a"]);
+    run(&walled, "-v").ok();
+    assert_eq!(text(&tmp.p("root/d/a")), "root/d/a");
+    assert_eq!(names(&tmp.p("root/d")), ["a", "gone"]);
 }
 
 /// What only the source can tell to be left out stays, up and down, and goes where that is asked for.

@@ -1,15 +1,21 @@
 //! `undo`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
+use super::connection::{ConnectArgs, no_connection};
+use super::operands::{IsHere, operand};
 use super::output::{OutputArgs, show};
+use crate::address::Operand;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
+use crate::usage::Usage;
 use bcmr_engine::policy::UndoRequest;
+use bcmr_engine::remote::Address;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr sync --delete --backup-dir old src dst    keeps what it replaces and deletes, and says where its receipt is
-  bcmr undo old/2026-01-31T120000Z/receipt       puts that back, and takes away what was new";
+  bcmr undo old/2026-01-31T120000Z/receipt       puts that back, and takes away what was new
+  bcmr undo host:old/2026-01-31T120000Z/receipt  the same on another machine";
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {
@@ -20,7 +26,17 @@ pub struct UndoArgs {
     #[arg(short = 'n', long)]
     pub dry_run: bool,
     #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// The receipt on another machine, where it is on one.
+pub fn there(a: &UndoArgs, is_here: IsHere<'_>) -> Result<Option<Address>, Usage> {
+    match operand(&a.receipt, &a.connect, is_here)? {
+        Operand::There(address) => Ok(Some(address)),
+        Operand::Here(_) => no_connection(&a.connect, None).map(|()| None),
+    }
 }
 
 /// What `undo` arguments mean.

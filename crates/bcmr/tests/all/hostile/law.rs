@@ -4,7 +4,7 @@
 //! Must not know what the engine looks at: the messages are sound, so that only their place is wrong.
 
 use super::peer::*;
-use bcmr_wire::handshake::{self, Features, caps};
+use bcmr_wire::handshake::{self, Features, caps, wide};
 use bcmr_wire::message::{
     Codec, Event, FileState, Keeping, Message, Note, OldThings, Owner, Patch, Piece, Run, Sum, Target,
     Trouble, Wanted, WantedPart, kind,
@@ -36,6 +36,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::Mkdir { path: b"pub/made", mode: 0o755 },
         Message::Usage { path: b"pub", numbers: vec![] },
         Message::Remove { path: b"pub/absent", flags: 0 },
+        Message::Undo { path: b"pub/absent", flags: 0 },
         Message::Streams { count: 1 },
         Message::Join { secret: [7; 32], path: b"/nowhere/bcmr", index: 1 },
         Message::Direct { count: 1 },
@@ -144,6 +145,7 @@ fn breach(kind: u8, state: State) -> String {
         State::Waits(Answer::Pages) => "waiting for pages of a directory",
         State::Waits(Answer::Ok) => "waiting for Ok",
         State::Waits(Answer::Used) => "waiting for what Usage counted",
+        State::Waits(Answer::Undone) => "waiting for what Undo tells",
         State::Waits(Answer::Token) => "waiting for a token",
         State::Waits(Answer::Rendezvous) => "waiting for a rendezvous",
         State::Sends => "sending",
@@ -375,6 +377,11 @@ fn a_client_takes_the_answer_to_its_question_and_no_other() {
     client_at(State::Waits(Answer::Pages), &["ls", "host:x"], asked(kind::LIST));
     client_at(State::Waits(Answer::Ok), &["hash", "host:x"], asked(kind::HASH));
     client_at(State::Waits(Answer::Used), &["du", "host:x"], asked(kind::USAGE));
+    client_at(State::Waits(Answer::Undone), &["undo", "host:x"], |w| {
+        w.greet_with(Features { wide: ALL.wide | wide::UNDO, ..ALL });
+        assert!(w.until(kind::UNDO).is_some());
+        None
+    });
     let two = &["copy", "-r", "--parallel", "2", "host:x", "DST"];
     client_at(State::Waits(Answer::Token), two, asked(kind::STREAMS));
     client_at(State::Waits(Answer::Rendezvous), &["copy", "-r", "--direct", "host:x", "DST"], |w| {

@@ -134,7 +134,7 @@ fn a_copy_takes_no_hash_for_a_content() {
 #[test]
 fn a_peer_that_cannot_say_what_it_would_do_is_not_asked() {
     let without = |bit: u64| Features { wide: ALL.wide & !bit, ..ALL };
-    let rows: [(&[&str], u64, &str); 7] = [
+    let rows: [(&[&str], u64, &str); 8] = [
         (&["copy", "-rn", "host:x", "DST"], wide::SURVEY, "survey"),
         (&["copy", "-rn", "tree", "host:x"], wide::SURVEY, "survey"),
         (&["check", "tree", "host:x"], wide::SURVEY, "survey"),
@@ -142,13 +142,18 @@ fn a_peer_that_cannot_say_what_it_would_do_is_not_asked() {
         (&["copy", "-r", "--manifest", "hashes", "tree", "host:x"], wide::HASHED, "hashed"),
         (&["sync", "-n", "--delete", "tree", "host:x"], wide::PLANNED, "planned"),
         (&["sync", "-n", "--plan", "hashes", "tree", "host:x"], wide::PLANNED, "planned"),
+        (&["undo", "host:x"], wide::UNDO, "undo"),
     ];
     for (args, bit, word) in rows {
         let place = stocked();
         let outcome = place.attack(&format!("{args:?}"), args, |w| {
             w.greet_with(without(bit));
             while let Some(said) = w.hear() {
-                assert!(!matches!(said.kind, kind::GET | kind::PUT | kind::STAT), "{:#04x}", said.kind);
+                assert!(
+                    !matches!(said.kind, kind::GET | kind::PUT | kind::STAT | kind::UNDO),
+                    "{:#04x}",
+                    said.kind
+                );
             }
         });
         let outcome = outcome.failed();
