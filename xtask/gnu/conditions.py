@@ -231,6 +231,37 @@ def tells_otherwise_only_of_what_failed(case, _):
     return all(name and (name[1] in full or os.path.basename(name[1]) in unread) for name in names)
 
 
+def ours_found_room_for_it(case, difference):
+    """What only ours has moved to the full disk, for theirs has half a file there; or the directory that it was in."""
+    def moved(path):
+        there = "/full/" + path.rpartition("/")[2]
+        return path in case.before and path not in case.our_tree and path in case.their_tree and there in case.our_tree
+    here = difference.path
+    return b"No space left on device" in case.theirs["stderr"] and (
+        moved(here) or any(above(path) == here and moved(path) for path in case.before if path))
+
+
+def theirs_takes_the_next_name_for_new(case, difference):
+    """`--parents` made a directory for one operand, and the next one, which has none in front, is there: the other way round theirs
+    copies it. It is all that theirs complains of besides."""
+    theirs, ours = (said["stderr"].split(b"\n") for said in (case.theirs, case.ours))
+    more = [line for line in theirs if line not in ours]
+    texts = [re.match(rb"cp: cannot create regular file '(.*)': File exists$", line, re.S) for line in more]
+    names = {os.path.normpath("/" + os.fsdecode(text[1])) for text in texts if text}
+    said_so = bool(more) and all(texts) and all(line in theirs for line in ours)
+    return said_so and (difference.path is None or any(difference.path in (name, above(name)) or difference.path.startswith(name) for name in names))
+
+
+def a_file_of_it_came_twice(case, difference):
+    """A new file in that directory has the name of an operand and came with an earlier one too, which held it: ours replaced it, and
+    theirs wrote into it."""
+    operands = case.line["operands"]
+    again = [os.path.basename(operand.rstrip("/")) for operand in operands[1:]]
+    return any(operand.rstrip("/").rpartition("/")[2] in (".", "..") for operand in operands[:-1]) and any(
+        difference.path + "/" + name in case.our_tree and difference.path + "/" + name not in case.before
+        and case.our_tree[difference.path + "/" + name]["kind"] == stat.S_IFREG for name in again)
+
+
 def refused_as_the_same_file(case, _):
     return b"are the same file" in case.ours["stderr"] and b"No such file or directory" in case.theirs["stderr"]
 

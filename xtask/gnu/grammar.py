@@ -39,7 +39,7 @@ OPTIONS = {
 
 # What newer programs call by other words than those that judge.
 SPELLED = {"--update=older": ["-u"], "--update=all": [], "--update=none": ["-n"]}
-REPLACES = re.compile(r"^(-[a-zA-Z]*[uni]|--update|--no-clobber|--interactive)")
+REPLACES = re.compile(r"^(-[a-zA-Z]*[unif]|--update|--no-clobber|--interactive|--force)")
 
 
 def operand(rng, new=0.15):

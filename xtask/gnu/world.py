@@ -103,6 +103,9 @@ class World:
             elif name != "ro":
                 for below in os.listdir(path):
                     remove(os.path.join(path, below))
+                # A line may have changed what is mounted there itself, and what is made in it would have part of that.
+                os.chown(path, 0, 0)
+                os.chmod(path, 0o755)
         if os.path.lexists(self.far):
             shutil.rmtree(self.far)
 

@@ -7,7 +7,7 @@ pub use crate::info::{Info, Kind, Time};
 use crate::retry::retry;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, Gid, Mode, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 
 /// Where a handle stands: which object it is, and whether a mount begins there.
@@ -68,19 +68,28 @@ pub fn set_length(fd: impl AsFd, bytes: u64) -> io::Result<()> {
     retry(|| rustix::fs::ftruncate(fd.as_fd(), bytes))
 }
 
-/// `fchmod`.
+/// `fchmod`; of an `O_PATH` handle, as of a directory that may not be read, `chmod` of the name that `/proc` has for it.
 pub fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
-    retry(|| rustix::fs::fchmod(fd.as_fd(), Mode::from_raw_mode(mode)))
+    let mode = Mode::from_raw_mode(mode);
+    or_by_path(&fd, retry(|| rustix::fs::fchmod(fd.as_fd(), mode)), |path| {
+        retry(|| rustix::fs::chmodat(rustix::fs::CWD, path, mode, AtFlags::empty()))
+    })
 }
 
-/// `fchown`. The kernel clears setuid and setgid with it, so the mode is set afterwards.
+/// `fchown`, or as [`set_mode`] does it. The kernel clears setuid and setgid with it, so the mode is set afterwards.
 pub fn set_owner(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
-    retry(|| rustix::fs::fchown(fd.as_fd(), uid.map(Uid::from_raw), gid.map(Gid::from_raw)))
+    let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+    or_by_path(&fd, retry(|| rustix::fs::fchown(fd.as_fd(), uid, gid)), |path| {
+        retry(|| rustix::fs::chownat(rustix::fs::CWD, path, uid, gid, AtFlags::empty()))
+    })
 }
 
-/// `futimens`. Last of all, as everything else would change the times again.
+/// `futimens`, or as [`set_mode`] does it. Last of all, as everything else would change the times again.
 pub fn set_times(fd: impl AsFd, atime: Time, mtime: Time) -> io::Result<()> {
-    retry(|| rustix::fs::futimens(fd.as_fd(), &stamps(atime, mtime)))
+    let times = stamps(atime, mtime);
+    or_by_path(&fd, retry(|| rustix::fs::futimens(fd.as_fd(), &times)), |path| {
+        retry(|| rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty()))
+    })
 }
 
 /// `futimens(UTIME_NOW)`: both times are what the file system itself says is now, which on a network is the server's clock.
@@ -92,6 +101,19 @@ pub fn touch(fd: impl AsFd) -> io::Result<()> {
 /// The name under which `/proc` knows a handle; how calls that do not take an `O_PATH` handle can be given one.
 pub(crate) fn proc_path(fd: impl AsFd) -> io::Result<CString> {
     Ok(CString::new(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))?)
+}
+
+/// What a call by a handle came to; where that is an `O_PATH` handle (EBADF), what the call by the name that `/proc` has for it
+/// comes to.
+pub(crate) fn or_by_path<T>(
+    fd: impl AsFd,
+    by_handle: io::Result<T>,
+    by_path: impl FnOnce(&CStr) -> io::Result<T>,
+) -> io::Result<T> {
+    match by_handle {
+        Err(e) if e.raw_os_error() == Some(libc::EBADF) => by_path(&proc_path(fd)?),
+        other => other,
+    }
 }
 
 /// `chmod` of a FIFO, socket or device, which are never opened: by an `O_PATH` handle and `/proc/self/fd`, so that a

@@ -3,7 +3,7 @@
 //! Must not know which of them should be kept. See xattr(7).
 
 use crate::dir::{Dir, Name};
-use crate::meta::proc_path;
+use crate::meta::{or_by_path, proc_path};
 use crate::retry::retry;
 use rustix::fd::BorrowedFd;
 use rustix::fs::XattrFlags;
@@ -41,19 +41,6 @@ pub struct XattrBuffer {
     value: Vec<u8>,
 }
 
-/// What a call by a handle came to; where that is an `O_PATH` handle (EBADF), as of a directory that may not be read, what
-/// the call by the name that `/proc` has for it comes to.
-fn or_by_path<T>(
-    by_handle: io::Result<T>,
-    fd: BorrowedFd<'_>,
-    by_path: impl FnOnce(&CStr) -> io::Result<T>,
-) -> io::Result<T> {
-    match by_handle {
-        Err(e) if e.raw_os_error() == Some(libc::EBADF) => by_path(&proc_path(fd)?),
-        other => other,
-    }
-}
-
 /// Calls with growing room until the answer fits (ERANGE means that it did not).
 fn grown(buffer: &mut Vec<u8>, mut call: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
     if buffer.is_empty() {
@@ -80,7 +67,7 @@ fn list(of: Of<'_>, names: &mut Vec<u8>) -> io::Result<usize> {
     match of {
         Of::Handle(fd) => {
             let listed = grown(names, |b| retry(|| rustix::fs::flistxattr(fd, &mut *b)));
-            or_by_path(listed, fd, |path| grown(names, |b| retry(|| rustix::fs::listxattr(path, &mut *b))))
+            or_by_path(fd, listed, |path| grown(names, |b| retry(|| rustix::fs::listxattr(path, &mut *b))))
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
@@ -94,7 +81,7 @@ pub fn get<'b>(of: Of<'_>, attr: &CStr, value: &'b mut Vec<u8>) -> io::Result<Op
     let got = match of {
         Of::Handle(fd) => {
             let got = grown(value, |b| retry(|| rustix::fs::fgetxattr(fd, attr, &mut *b)));
-            or_by_path(got, fd, |path| grown(value, |b| retry(|| rustix::fs::getxattr(path, attr, &mut *b))))
+            or_by_path(fd, got, |path| grown(value, |b| retry(|| rustix::fs::getxattr(path, attr, &mut *b))))
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
@@ -113,7 +100,7 @@ pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
     match of {
         Of::Handle(fd) => {
             let set = retry(|| rustix::fs::fsetxattr(fd, attr, value, XattrFlags::empty()));
-            or_by_path(set, fd, |path| retry(|| rustix::fs::setxattr(path, attr, value, XattrFlags::empty())))
+            or_by_path(fd, set, |path| retry(|| rustix::fs::setxattr(path, attr, value, XattrFlags::empty())))
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
@@ -127,7 +114,7 @@ pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
     let removed = match of {
         Of::Handle(fd) => {
             let removed = retry(|| rustix::fs::fremovexattr(fd, attr));
-            or_by_path(removed, fd, |path| retry(|| rustix::fs::removexattr(path, attr)))
+            or_by_path(fd, removed, |path| retry(|| rustix::fs::removexattr(path, attr)))
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;

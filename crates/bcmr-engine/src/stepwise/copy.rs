@@ -152,18 +152,23 @@ impl Copier<'_> {
             Err(done) => done,
             Ok(None) => self.make(&mut pair),
         };
-        if matches!(done, StepEnd::Failed | StepEnd::IntoItself) {
+        let has_failed = matches!(done, StepEnd::Failed | StepEnd::IntoItself);
+        // A file whose source could not be removed behind it is there all the same.
+        let is_left = |now: &Info| is_move && !is_dir && pair.there.is_none_or(|there| there.id() != now.id());
+        if operand
+            && let Some(created) = self.created.as_mut()
+            && let Ok(now) = dst.look(false)
+            && (!has_failed || is_left(&now))
+        {
+            created.insert((dst.key(), now.id()));
+        }
+        if has_failed {
             self.undo_backup(&pair);
             // Further names of it do not become links to what is not there.
             let id = pair.info.id();
             if !is_dir && self.copied.get(&id) == Some(&dst.shown) {
                 self.copied.remove(&id);
             }
-        } else if operand
-            && let Some(created) = self.created.as_mut()
-            && let Ok(now) = dst.look(false)
-        {
-            created.insert((dst.key(), now.id()));
         }
         done
     }
@@ -529,6 +534,13 @@ impl Copier<'_> {
             let wrong = dst.has_slash() && pair.info.kind != Kind::Dir;
             if wrong { Err(io::Error::from_raw_os_error(errno::ENOTDIR)) } else { Ok(place) }
         });
+        // The kernel finds both directories before it minds that a last name is none.
+        let from = match (from, &to) {
+            (Err(e), Err(other)) if e.raw_os_error() == Some(errno::EBUSY) => {
+                Err(io::Error::from_raw_os_error(other.raw_os_error().unwrap_or(errno::EBUSY)))
+            }
+            (from, _) => from,
+        };
         // Nothing but a directory can be made under such a name elsewhere either, and there it would have to be made.
         let read_only = dst.place(errno::EBUSY).and_then(|(folder, _)| folder.dir.check_write_here());
         let read_only = read_only.is_err_and(|e| e.raw_os_error() == Some(errno::EROFS));

@@ -99,8 +99,6 @@ impl Copier<'_> {
 
     fn give_dir(&mut self, spot: &Spot, path: &Path, given: &Given) -> bool {
         use fastcopy::meta;
-        // One that may not be read has no handle for these, but a name.
-        let by_name = |e: &io::Error| e.raw_os_error() == Some(errno::EBADF);
         let set = || -> Result<(), (What, io::Error)> {
             let with_owner = given.uid.is_some() || given.gid.is_some();
             let what = if with_owner { What::InstallOwner } else { What::InstallMode };
@@ -113,21 +111,9 @@ impl Copier<'_> {
                 return Ok(());
             }
             if !owned {
-                let owned = match meta::set_owner(&dir, given.uid, given.gid) {
-                    Err(e) if by_name(&e) => spot.place(errno::EBADF).and_then(|(folder, name)| {
-                        meta::set_owner_at(&folder.dir, name, given.uid, given.gid)
-                    }),
-                    other => other,
-                };
-                owned.map_err(|e| (What::InstallOwner, e))?;
+                meta::set_owner(&dir, given.uid, given.gid).map_err(|e| (What::InstallOwner, e))?;
             }
-            let moded = match meta::set_mode(&dir, mode) {
-                Err(e) if by_name(&e) => spot
-                    .place(errno::EBADF)
-                    .and_then(|(folder, name)| meta::set_mode_at(&folder.dir, name, mode)),
-                other => other,
-            };
-            moded.map_err(|e| (What::InstallMode, e))
+            meta::set_mode(&dir, mode).map_err(|e| (What::InstallMode, e))
         };
         match set() {
             Ok(()) => true,
