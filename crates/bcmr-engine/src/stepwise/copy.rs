@@ -340,6 +340,9 @@ impl Copier<'_> {
 
     /// The new name of what was there; `None` when it has gone meanwhile.
     fn back_up(&mut self, dst: &Spot) -> io::Result<Option<Spot>> {
+        if dst.is_link_with_slash() {
+            return Err(io::Error::from_raw_os_error(errno::ENOTDIR));
+        }
         loop {
             let (kept, numbered) = backup::name_for(dst, self.options)?;
             let renamed =
@@ -526,7 +529,7 @@ impl Copier<'_> {
             if !src.is_link_with_slash() {
                 return Ok((folder, name));
             }
-            let is_far = dst.folder()?.dir.info()?.dev != pair.info.dev;
+            let is_far = dst.folder()?.dir.info()?.dev != folder.dir.info()?.dev;
             Err(io::Error::from_raw_os_error(if is_far { errno::EXDEV } else { errno::ENOTDIR }))
         });
         let to = dst.place(errno::EBUSY).and_then(|place| {
