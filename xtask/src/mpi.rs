@@ -19,11 +19,12 @@ struct Programs {
 
 type Case = (&'static str, fn(&Programs, &Site) -> Result);
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     ("a copy by three ranks is the source, and has the root of one machine's", whole),
     ("the plan of all ranks is that of one machine", planned),
     ("the document's commands", document),
     ("a rank that is killed ends the job, and the same command goes on", killed),
+    ("what a rank that stands still has not begun is done by the others", split),
     ("a job that is told to stop is not published, and the same command goes on", stopped),
     ("a full disk ends all ranks", full),
     ("a changed source is named, and nothing is published", changed),
@@ -191,15 +192,16 @@ fn document(programs: &Programs, site: &Site) -> Result {
 
 /// Starts a copy whose rank 1 writes each item into a FIFO that nobody empties: it stands still in the middle. Returns the
 /// job, the reader, and the rank's process.
-fn held(programs: &Programs, site: &Site) -> Result<(std::process::Child, File, String)> {
+fn held(programs: &Programs, site: &Site, more: &[&str]) -> Result<(std::process::Child, File, String)> {
     let script =
         "if [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then echo $$ > pid; exec bcmr-mpi \"$@\" -v > fifo; fi
         exec bcmr-mpi \"$@\"";
     many::fifo(&site.p("fifo"))?;
     fs::write(site.p("wrap"), script)?;
     let mut job = programs.command(site, "mpirun");
-    job.args(["-n", "2", "sh", "wrap", "copy", "src", "dst"]);
-    let job = job.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(site.p("said"))?).spawn()?;
+    job.args(["-n", "2", "sh", "wrap", "copy", "src", "dst"]).args(more);
+    let said = File::create(site.p("said"))?;
+    let job = job.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).spawn()?;
     let reader = many::hear(&site.p("fifo"))?;
     let pid = fs::read_to_string(site.p("pid"))?.trim().to_owned();
     Ok((job, reader, pid))
@@ -217,7 +219,7 @@ fn rest_is_done(programs: &Programs, site: &Site) -> Result {
 
 fn killed(programs: &Programs, site: &Site) -> Result {
     site.source(20_000, 1 << 20)?;
-    let (mut job, reader, pid) = held(programs, site)?;
+    let (mut job, reader, pid) = held(programs, site, &[])?;
     rest_is_done(programs, site)?;
     sh::quiet("kill", &["-KILL", &pid])?;
     let ended = job.wait()?;
@@ -232,9 +234,30 @@ fn killed(programs: &Programs, site: &Site) -> Result {
     holds(again * 100 <= all * 5, "more than 5 % of the files were copied again")
 }
 
+/// Rank 1 stands still in the first frame of one of two shards: but for what it is at, everything gets its place. Then it goes on,
+/// and nothing was copied twice.
+fn split(programs: &Programs, site: &Site) -> Result {
+    let files = 30_000;
+    site.source(files, 1 << 20)?;
+    let (mut job, mut reader, _) = held(programs, site, &["--shards", "2"])?;
+    // A frame has 4,096 entries at most.
+    many::until("the others have done the rest", || {
+        let found = sh::output("find", &[sh::text(&site.path)?, "-path", "*.plan/*", "-type", "f"])?;
+        Ok(found.lines().count() + 4096 >= files)
+    })?;
+    holds(!site.is_there("dst"), "it was published without what the rank is at")?;
+    std::io::copy(&mut reader, &mut std::io::sink())?;
+    let ended = job.wait()?;
+    let said = fs::read_to_string(site.p("said"))?;
+    holds(ended.success(), &said)?;
+    site.judge("dst", &[])?;
+    let (copied, all) = (number(&said, "copied ")?, number(&said, "published ")?);
+    holds(copied == all && said.contains("kept 0 entries"), &said)
+}
+
 fn stopped(programs: &Programs, site: &Site) -> Result {
     site.source(6000, 1 << 20)?;
-    let (mut job, reader, _) = held(programs, site)?;
+    let (mut job, reader, _) = held(programs, site, &[])?;
     rest_is_done(programs, site)?;
     // The rank that stands still is killed soon; the first one records what it has done, and ends.
     sh::quiet("kill", &["-TERM", &job.id().to_string()])?;

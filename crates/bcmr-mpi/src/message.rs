@@ -94,19 +94,50 @@ pub struct Outcome {
     pub end: Option<u8>,
 }
 
+/// Frames of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// Which shard.
+    pub shard: u32,
+    /// The first of them.
+    pub from: u32,
+    /// The one behind the last; it may be behind the shard's last.
+    pub to: u32,
+}
+
+impl Frames {
+    /// All of a shard.
+    #[must_use]
+    pub fn all(shard: u32) -> Frames {
+        Frames { shard, from: 0, to: u32::MAX }
+    }
+
+    fn words(self) -> [u64; 3] {
+        [self.shard, self.from, self.to].map(u64::from)
+    }
+
+    fn of(shard: u64, from: u64, to: u64) -> Option<Frames> {
+        let number = |word: u64| u32::try_from(word).ok();
+        let (shard, from, to) = (number(shard)?, number(from)?, number(to)?);
+        Some(Frames { shard, from, to }).filter(|_| from < to)
+    }
+}
+
 /// What a rank says to the one that hands out shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "it is as large as a message, which it becomes at once")]
 pub enum Report {
     /// It is there, and has nothing to do.
     Ready,
-    /// It has done with a shard.
+    /// It has done with frames of a shard.
     Did {
         /// Which.
         shard: u32,
         /// What that came to.
         outcome: Outcome,
     },
+    /// It has given up frames that it had not begun, as it was asked; `None`: it had begun all.
+    Left(Option<Frames>),
     /// Something stopped it, and all others are to stop as well.
     Stopped {
         /// The exit code.
@@ -124,8 +155,10 @@ pub enum Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "it is as large as a message, which it becomes at once")]
 pub enum Order {
-    /// Do this one, after those that it was told to do before.
-    Shard(u32),
+    /// Do these, after those that it was told to do before.
+    Shard(Frames),
+    /// Give up some that it has not begun.
+    Split,
     /// Of the path of a directory that is to be walked.
     Dir(Piece),
     /// Walk those.
@@ -191,6 +224,10 @@ impl Report {
                 message(&[1, end, shard.into(), o.files, o.others, o.bytes, o.kept, o.failed, o.codes])
             }
             Report::Stopped { exit } => message(&[2, exit.into()]),
+            Report::Left(frames) => match frames.map(Frames::words) {
+                Some([shard, from, to]) => message(&[6, shard, from, to]),
+                None => message(&[6]),
+            },
             Report::Gave(to, piece) => piece.put(3, (to == GivenTo::First).into()),
             Report::Walked => message(&[4]),
             Report::Found(part) => {
@@ -223,6 +260,8 @@ impl Report {
                 Some(Report::Gave(to, Piece::take(words)?))
             }
             [4, 0, ..] => Some(Report::Walked),
+            [6, 0, 0, 0, ..] => Some(Report::Left(None)),
+            [6, shard, from, to, ..] => Some(Report::Left(Some(Frames::of(shard, from, to)?))),
             [5, ended, a, b, all, c, d, linked, dirs, names, bytes, failed, cancelled, ..] => {
                 let run = |high: u64, low: u64, bytes| FoundRun {
                     number: u128::from(high) << 64 | u128::from(low),
@@ -247,7 +286,11 @@ impl Order {
     #[must_use]
     pub fn words(&self) -> Words {
         match *self {
-            Order::Shard(shard) => message(&[1, shard.into()]),
+            Order::Shard(frames) => {
+                let [shard, from, to] = frames.words();
+                message(&[1, shard, from, to])
+            }
+            Order::Split => message(&[8]),
             Order::Stop => message(&[2]),
             Order::End { exit } => message(&[3, exit.into()]),
             Order::Dir(piece) => piece.put(4, 0),
@@ -261,7 +304,8 @@ impl Order {
     #[must_use]
     pub fn of(words: &Words) -> Option<Order> {
         match *words {
-            [1, shard, ..] => u32::try_from(shard).ok().map(Order::Shard),
+            [1, shard, from, to, ..] => Frames::of(shard, from, to).map(Order::Shard),
+            [8, ..] => Some(Order::Split),
             [2, ..] => Some(Order::Stop),
             [3, exit, ..] => u8::try_from(exit).ok().map(|exit| Order::End { exit }),
             [4, ..] => Piece::take(words).map(Order::Dir),
@@ -301,6 +345,9 @@ mod tests {
             Report::Did { shard: u32::MAX, outcome },
             Report::Did { shard: 7, outcome: Outcome { end: Some(255), ..outcome } },
             Report::Stopped { exit: 143 },
+            Report::Left(None),
+            Report::Left(Some(Frames::all(0))),
+            Report::Left(Some(Frames { shard: 3, from: 2, to: 9 })),
             Report::Walked,
             Report::Found(WalkedPart::default()),
             Report::Found(part),
@@ -308,8 +355,9 @@ mod tests {
             assert_eq!(Report::of(&report.words()), Some(report));
         }
         for order in [
-            Order::Shard(0),
-            Order::Shard(u32::MAX),
+            Order::Shard(Frames::all(0)),
+            Order::Shard(Frames { shard: u32::MAX, from: 7, to: 8 }),
+            Order::Split,
             Order::Stop,
             Order::End { exit: 6 },
             Order::Walk,
@@ -341,7 +389,7 @@ mod tests {
     #[test]
     fn nonsense_is_none() {
         let nonsense: [&[u64]; 10] = [
-            &[6],
+            &[6, 1, 2, 2],
             &[0, 1],
             &[1, 256],
             &[1, NONE, 1 << 32],
@@ -356,7 +404,7 @@ mod tests {
             assert_eq!(Report::of(&message(front)), None, "{front:?}");
         }
         let nonsense: [&[u64]; 6] =
-            [&[0], &[8], &[1, 1 << 32], &[3, 256], &[4, 0, PIECE_BYTES as u64 + 1], &[6, 1 << 32]];
+            [&[0], &[9], &[1, 1 << 32, 0, 1], &[3, 256], &[4, 0, PIECE_BYTES as u64 + 1], &[6, 1 << 32]];
         for front in nonsense {
             assert_eq!(Order::of(&message(front)), None, "{front:?}");
         }

@@ -78,7 +78,7 @@ impl Lead<'_, '_> {
             }
             Report::Found(part) => self.part(rank, *part),
             Report::Stopped { exit } => self.stop(*exit),
-            Report::Did { .. } => {}
+            Report::Did { .. } | Report::Left(_) => {}
         }
     }
 

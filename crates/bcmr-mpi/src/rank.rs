@@ -9,12 +9,14 @@ use crate::walk::{self, ToWalk, Walk};
 use crate::wire::{FIRST, Stranger, Wire};
 use bcmr_engine::api::{
     self, Cancel, Code, Error, FinishRequest, PlanRequest, PlanStatus, PlanVerb, Progress, RemoveRequest,
-    ShardChoice, ShardRequest, ShardStatus, Shards, Summary, WalkedPart, Watch,
+    ShardChoice, ShardRequest, ShardShare, ShardStatus, Shards, SplitOff, Summary, WalkedPart, Watch,
 };
 use bcmr_mpi::coordinate::Coordinator;
-use bcmr_mpi::message::{Order, Outcome, Report};
+use bcmr_mpi::message::{Frames, Order, Outcome, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Scope};
@@ -105,7 +107,7 @@ pub fn run(job: &Job) -> u8 {
 enum Task<'r> {
     /// Walk what is given to this rank.
     Walk(Walk<'r>),
-    Shard(u32),
+    Shard(u32, Arc<ShardShare>),
 }
 
 /// The thread that works, as the first thread sees it.
@@ -115,6 +117,49 @@ struct Worker<'r> {
     /// By which others hear of a walk.
     says: Sender<Report>,
     walk: Option<ToWalk>,
+    /// Shards, or frames of one, that it has not done with.
+    held: VecDeque<(u32, Arc<ShardShare>)>,
+    /// It is to give up some that it has not begun.
+    is_asked: bool,
+}
+
+/// The thread that works is gone.
+struct NoWorker;
+
+impl Worker<'_> {
+    /// Leaves it some frames to do.
+    fn does(&mut self, frames: Frames) -> Result<(), NoWorker> {
+        let share = Arc::new(ShardShare::new(frames.from..frames.to));
+        self.held.push_back((frames.shard, share.clone()));
+        self.orders.send(Task::Shard(frames.shard, share)).map_err(|_| NoWorker)
+    }
+
+    /// Takes back some that it has not begun, what it would begin last first, if that was asked for and can be said by now.
+    fn split(&mut self) -> Option<Report> {
+        if !self.is_asked {
+            return None;
+        }
+        let mut left = None;
+        for (shard, share) in self.held.iter().rev() {
+            match share.split() {
+                SplitOff::Frames(frames) => {
+                    left = Some(Frames { shard: *shard, from: frames.start, to: frames.end });
+                    break;
+                }
+                SplitOff::Nothing => {}
+                SplitOff::NotYet => return None,
+            }
+        }
+        self.is_asked = false;
+        Some(Report::Left(left))
+    }
+
+    /// It has said this.
+    fn hears(&mut self, report: &Report) {
+        if matches!(report, Report::Did { .. }) {
+            self.held.pop_front();
+        }
+    }
 }
 
 impl Work<'_> {
@@ -142,7 +187,7 @@ impl Work<'_> {
                     Task::Walk(walk) => {
                         Report::Found(api::walk_part(&self.plan_request(0), &walk, self.watch()))
                     }
-                    Task::Shard(shard) => Report::Did { shard, outcome: self.shard(shard) },
+                    Task::Shard(shard, share) => Report::Did { shard, outcome: self.shard(shard, &share) },
                 };
                 if report.send(done).is_err() {
                     return;
@@ -153,7 +198,7 @@ impl Work<'_> {
             self.voice.says("a thread cannot be started");
             wire.abort(VOICE.exits.some_failed);
         }
-        Worker { orders, reports, says, walk: None }
+        Worker { orders, reports, says, walk: None, held: VecDeque::new(), is_asked: false }
     }
 
     /// The walk of this rank, which begins with the first directory that it gets.
@@ -168,11 +213,11 @@ impl Work<'_> {
         })
     }
 
-    /// Does one shard.
-    fn shard(&self, shard: u32) -> Outcome {
+    /// Does one shard, or some of it.
+    fn shard(&self, shard: u32, share: &ShardShare) -> Outcome {
         let (plan, policy) = (self.job.plan.clone(), self.job.policy.clone());
         let request = ShardRequest { plan, which: ShardChoice::Number(shard), policy };
-        match api::shard(&request, self.watch()) {
+        match api::shard_shared(&request, share, self.watch()) {
             Ok(summary) => {
                 let end = say::ends_all(&summary.codes).then(|| exit_of(&summary.codes));
                 Outcome { end, ..Outcome::of(&summary) }
@@ -195,12 +240,13 @@ impl Work<'_> {
         thread::scope(|scope| {
             let mut worker = self.worker(scope, wire);
             wire.report(&Report::Ready);
-            let (mut held, mut pause) = (0_usize, IDLE_PAUSE.0);
+            let mut pause = IDLE_PAUSE.0;
             let mut told_at: Option<Instant> = None;
             loop {
-                match worker.reports.recv_timeout(if held > 0 { BUSY_PAUSE } else { pause }) {
+                let is_idle = worker.held.is_empty();
+                match worker.reports.recv_timeout(if is_idle { pause } else { BUSY_PAUSE }) {
                     Ok(report) => {
-                        held = held.saturating_sub(usize::from(matches!(report, Report::Did { .. })));
+                        worker.hears(&report);
                         wire.report(&report);
                         // What follows at once goes at once.
                         pause = IDLE_PAUSE.0;
@@ -211,12 +257,12 @@ impl Work<'_> {
                 while let Some(order) = wire.ordered().unwrap_or_else(stranger) {
                     pause = IDLE_PAUSE.0;
                     match order {
-                        Order::Shard(shard) => {
-                            held += 1;
-                            if worker.orders.send(Task::Shard(shard)).is_err() {
+                        Order::Shard(frames) => {
+                            if let Err(NoWorker) = worker.does(frames) {
                                 wire.abort(some_failed);
                             }
                         }
+                        Order::Split => worker.is_asked = true,
                         Order::Dir(piece) => self.walk(&mut worker, wire).named(&piece),
                         Order::Walk => self.walk(&mut worker, wire).walk(),
                         Order::Give(count) => self.wanted.store(count as usize, Relaxed),
@@ -231,12 +277,15 @@ impl Work<'_> {
                         }
                     }
                 }
+                if let Some(left) = worker.split() {
+                    wire.report(&left);
+                }
                 if let Some(exit) = self.stopped() {
                     if told_at.is_none() {
                         wire.report(&Report::Stopped { exit });
                     }
                     let since = told_at.get_or_insert_with(Instant::now);
-                    if held == 0 && since.elapsed() > GRACE {
+                    if worker.held.is_empty() && since.elapsed() > GRACE {
                         std::process::exit(i32::from(exit));
                     }
                 }
@@ -269,32 +318,26 @@ impl Work<'_> {
         let some_failed = VOICE.exits.some_failed;
         let mut coordinator = Coordinator::new(wire.ranks(), open);
         thread::scope(|scope| {
-            let worker = self.worker(scope, wire);
-            let say = |orders: Vec<(usize, Order)>| {
-                for (rank, order) in orders {
-                    match order {
-                        order if rank != FIRST => wire.order(rank, &order),
-                        Order::Shard(shard) if worker.orders.send(Task::Shard(shard)).is_err() => {
-                            wire.abort(some_failed)
-                        }
-                        Order::Stop => self.cancel.set(),
-                        _ => {}
-                    }
-                }
-            };
-            for rank in std::iter::once(FIRST).chain(there.iter().copied().filter(|rank| *rank != FIRST)) {
-                say(coordinator.hear(rank, &Report::Ready));
+            let mut worker = self.worker(scope, wire);
+            let others = there.iter().copied().filter(|rank| *rank != FIRST);
+            for rank in std::iter::once(FIRST).chain(others) {
+                self.tell(wire, &mut worker, coordinator.hear(rank, &Report::Ready));
             }
             let mut stopped_at: Option<Instant> = None;
             while !coordinator.is_over() {
                 match worker.reports.recv_timeout(LEAD_PAUSE) {
-                    Ok(report) => say(coordinator.hear(FIRST, &report)),
+                    Ok(report) => {
+                        worker.hears(&report);
+                        self.tell(wire, &mut worker, coordinator.hear(FIRST, &report));
+                    }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => wire.abort(some_failed),
                 }
                 loop {
                     match wire.reported() {
-                        Ok(Some((rank, report))) => say(coordinator.hear(rank, &report)),
+                        Ok(Some((rank, report))) => {
+                            self.tell(wire, &mut worker, coordinator.hear(rank, &report));
+                        }
                         Ok(None) => break,
                         Err(Stranger) => {
                             self.voice.says("another rank is not of this version");
@@ -302,8 +345,12 @@ impl Work<'_> {
                         }
                     }
                 }
+                if let Some(left) = worker.split() {
+                    self.tell(wire, &mut worker, coordinator.hear(FIRST, &left));
+                }
                 if let Some(exit) = self.stopped() {
-                    say(coordinator.stop(exit));
+                    let orders = coordinator.stop(exit);
+                    self.tell(wire, &mut worker, orders);
                     if stopped_at.get_or_insert_with(Instant::now).elapsed() > GRACE {
                         std::process::exit(i32::from(exit));
                     }
@@ -311,6 +358,23 @@ impl Work<'_> {
             }
         });
         coordinator.end()
+    }
+
+    /// Tells orders to those whom they are for.
+    fn tell(&self, wire: &Wire, worker: &mut Worker<'_>, orders: Vec<(usize, Order)>) {
+        for (rank, order) in orders {
+            match order {
+                order if rank != FIRST => wire.order(rank, &order),
+                Order::Shard(frames) => {
+                    if let Err(NoWorker) = worker.does(frames) {
+                        wire.abort(VOICE.exits.some_failed);
+                    }
+                }
+                Order::Split => worker.is_asked = true,
+                Order::Stop => self.cancel.set(),
+                _ => {}
+            }
+        }
     }
 
     /// The shards that are to be done: of the plan that an earlier run has left, else of a new one; and ranks that were heard

@@ -28,8 +28,8 @@ pub use crate::event::{
 };
 pub use crate::plan::{
     FinishRequest, Finished, FoundRun, GivenTo, OtherWalkers, PlanMade, PlanRequest, PlanStatus, PlanVerb,
-    ShardChoice, ShardRequest, ShardStatus, Shards, WalkedPart, finish, plan, plan_for, plan_together, shard,
-    status, walk_part,
+    ShardChoice, ShardRequest, ShardShare, ShardStatus, Shards, SplitOff, WalkedPart, finish, plan, plan_for,
+    plan_together, shard, shard_shared, status, walk_part,
 };
 pub use crate::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, Durability, FilterSpec, Follow,

@@ -16,6 +16,7 @@ mod part;
 mod places;
 mod requests;
 mod shard;
+mod share;
 mod sorter;
 mod status;
 mod take;
@@ -30,6 +31,7 @@ pub use others::{FoundRun, GivenTo, OtherWalkers, WalkedPart};
 pub use requests::{
     FinishRequest, Finished, PlanMade, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards,
 };
-pub use shard::shard;
+pub use shard::{shard, shard_shared};
+pub use share::{ShardShare, SplitOff};
 pub use status::{PlanStatus, ShardStatus, status};
 pub use together::walk_part;

@@ -14,6 +14,7 @@ use super::format::{
 use super::part;
 use super::places::{below, open_stage, spot, the_planned_source};
 use super::requests::{PlanVerb, ShardChoice, ShardRequest};
+use super::share::{FrameStep, ShardShare};
 use super::take;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -102,14 +103,23 @@ enum ShardWay<'a> {
 /// # Errors
 /// Nothing could be begun; what happens to single entries is told through `watch` and counted.
 pub fn shard(request: &ShardRequest, watch: Watch<'_>) -> Result<Summary> {
+    shard_shared(request, &ShardShare::whole(), watch)
+}
+
+/// The same, where other processes do those frames of the one shard that are not in `share`, or are taken out of it meanwhile.
+/// That shard has its result once one process has done it whole; it reads what the others have recorded.
+///
+/// # Errors
+/// As [`shard()`].
+pub fn shard_shared(request: &ShardRequest, share: &ShardShare, watch: Watch<'_>) -> Result<Summary> {
     let folder = PlanFolder::open(&request.plan)?;
     let (header, plan) = folder.header()?;
     let (claims, results) = (folder.claims()?, folder.results()?);
     let claims = ClaimsFolder::new(&claims, &request.plan);
-    let run = |shard: u32, held: HeldClaim<'_>| -> Result<Summary> {
+    let run = |shard: u32, share: &ShardShare, held: HeldClaim<'_>| -> Result<Summary> {
         let guard = held.during(|| {
             refuse_while_finishing(&claims, &folder)?;
-            one(&folder, &header, &plan, &results, shard, request, watch, &held)
+            one(&folder, &header, &plan, &results, (shard, share), request, watch, &held)
         });
         held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
         guard
@@ -125,7 +135,7 @@ pub fn shard(request: &ShardRequest, watch: Watch<'_>) -> Result<Summary> {
                 // The user knows why; what two processes copy is the same.
                 Err(_) => claims.beside(shard)?,
             };
-            return run(shard, held);
+            return run(shard, share, held);
         }
         ShardChoice::Next => false,
         ShardChoice::All => true,
@@ -139,7 +149,7 @@ pub fn shard(request: &ShardRequest, watch: Watch<'_>) -> Result<Summary> {
         let taken = next_free(&folder, (&header, &plan), &claims, &tried)?;
         let Some((shard, held)) = taken else { break };
         tried.insert(shard);
-        let done = run(shard, held)?;
+        let done = run(shard, &ShardShare::whole(), held)?;
         sum.add(done);
         if !all {
             break;
@@ -217,7 +227,7 @@ fn one(
     header: &PlanHeader,
     plan: &Digest,
     results: &Dir,
-    shard: u32,
+    (shard, share): (u32, &ShardShare),
     request: &ShardRequest,
     watch: Watch<'_>,
     held: &HeldClaim<'_>,
@@ -276,7 +286,7 @@ fn one(
     };
     let listener = &listener;
     let work = ShardWork { header, policy, listener, way, src, src_path, stage, stage_path, watch, tally };
-    work.run(folder, plan, (results, before), shard, held)
+    work.run(folder, plan, (results, before), (shard, share), held)
 }
 
 /// How entries are dealt with.
@@ -338,7 +348,7 @@ impl ShardWork<'_> {
         folder: &PlanFolder,
         plan: &Digest,
         (results, before): (&Dir, RecordedBefore),
-        shard: u32,
+        (shard, share): (u32, &ShardShare),
         held: &HeldClaim<'_>,
     ) -> Result<Summary> {
         let shown = folder.result_path(shard);
@@ -346,6 +356,8 @@ impl ShardWork<'_> {
         let RecordedBefore { names: unfinished, frames: mut recorded } = before;
         let mut out = ResultFile::begin(results, shard, plan).map_err(fail)?;
         let mut entries = folder.entries(self.header, shard)?;
+        let frames = self.header.shards.get(shard as usize).map_or(0, |totals| totals.frames);
+        share.counted(frames);
         let mut waiting: Vec<ResultFrame> = Vec::new();
         let (mut sum, mut index, mut is_whole) = (Summary::default(), 0, true);
         let mut since = Instant::now();
@@ -359,6 +371,15 @@ impl ShardWork<'_> {
                 Ok(None) => break Ok(()),
                 Err(e) => break Err(e),
             };
+            match share.step(index) {
+                FrameStep::PassOver => {
+                    index += 1;
+                    continue;
+                }
+                FrameStep::End if index < frames => break Ok(()),
+                // Of more frames than the plan says their reader tells.
+                FrameStep::Do | FrameStep::End => {}
+            }
             let known = recorded.remove(&index).filter(|(_, landed)| {
                 let mut each = landed.iter();
                 let does = |e| each.next().is_some_and(|l| fits(self.header.verb, e, *l));
@@ -411,6 +432,9 @@ impl ShardWork<'_> {
                 _ => Reason::NotAllTakenAway,
             };
             watch.front.event(Event::Warning(Error::ours(Code::Io, Op::CopyShardOf, &folder.path, note)));
+            return Ok(sum);
+        }
+        if share.is_shared(frames) {
             return Ok(sum);
         }
         let own = NameBuf::new(out.now().bytes());
