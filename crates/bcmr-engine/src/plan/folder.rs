@@ -4,7 +4,7 @@
 
 use super::format::{
     Damage, Digest, FRAME_HEAD_BYTES, FrameChain, FrameKind, FrameWriter, LandedEntry, PlanHeader,
-    PlannedDir, ResultFrame, ShardCounts, ShardTotals, entries_of, fits,
+    PlannedDir, ResultFrame, ShardCounts, ShardTotals, all_fit, entries_of,
 };
 use super::requests::PlanVerb;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -242,12 +242,7 @@ impl ShardResult {
         let Ok(ResultFrame::Entries { index: of, counts, landed }) = ResultFrame::decode(&payload) else {
             return Err(wrong());
         };
-        let mut each = landed.iter();
-        let all = dirs
-            .iter()
-            .flat_map(|dir| &dir.entries)
-            .all(|e| each.next().is_some_and(|l| fits(self.verb, e, *l)));
-        if of != index || !all || each.next().is_some() {
+        if of != index || !all_fit(self.verb, dirs, &landed) {
             return Err(wrong());
         }
         Ok((counts, landed))

@@ -721,6 +721,13 @@ pub(super) fn fits(verb: PlanVerb, entry: &PlannedEntry, landed: LandedEntry) ->
     }
 }
 
+/// Whether that is what became of all entries of a frame.
+pub(super) fn all_fit(verb: PlanVerb, dirs: &[PlannedDir], landed: &[LandedEntry]) -> bool {
+    let mut each = landed.iter();
+    let does = |entry| each.next().is_some_and(|landed| fits(verb, entry, *landed));
+    dirs.iter().flat_map(|dir| &dir.entries).all(does) && each.next().is_none()
+}
+
 /// Entrance for the fuzzer: any bytes as each kind of file, and what was understood says the same when it is written again.
 #[cfg(fuzzing)]
 pub fn fuzz(data: &[u8]) {

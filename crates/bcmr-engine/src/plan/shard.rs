@@ -9,7 +9,8 @@
 use super::claim::{ClaimOf, ClaimsFolder, HeldClaim};
 use super::folder::{PlanFolder, ResultFile};
 use super::format::{
-    Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, ResultFrame, ShardCounts, fits,
+    Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, ResultFrame, ShardCounts, all_fit,
+    fits,
 };
 use super::part;
 use super::places::{below, open_stage, spot, the_planned_source};
@@ -380,11 +381,8 @@ impl ShardWork<'_> {
                 // Of more frames than the plan says their reader tells.
                 FrameStep::Do | FrameStep::End => {}
             }
-            let known = recorded.remove(&index).filter(|(_, landed)| {
-                let mut each = landed.iter();
-                let does = |e| each.next().is_some_and(|l| fits(self.header.verb, e, *l));
-                dirs.iter().flat_map(|dir| &dir.entries).all(does) && each.next().is_none()
-            });
+            let known =
+                recorded.remove(&index).filter(|(_, landed)| all_fit(self.header.verb, &dirs, landed));
             let done = match known {
                 Some((counts, landed)) => {
                     sum.kept += landed.len() as u64;
@@ -443,13 +441,8 @@ impl ShardWork<'_> {
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) && folder.is_done(header, plan, shard)? => {}
             other => other.map_err(fail)?,
         }
-        for name in unfinished.into_iter().filter(|name| Some(name) != own.as_ref()) {
-            match results.remove_file(name.as_name()) {
-                Err(e) if e.raw_os_error() != Some(errno::ENOENT) => return Err(fail(e)),
-                _ => {}
-            }
-        }
-        Ok(sum)
+        let others = unfinished.into_iter().filter(|name| Some(name) != own.as_ref());
+        remove_all(results, others).map(|()| sum).map_err(fail)
     }
 
     /// Records what became of frames, once that is on stable storage (R2).
@@ -610,6 +603,17 @@ impl ShardWork<'_> {
         }
         Ok(())
     }
+}
+
+/// Takes away what runs that were stopped have recorded, unless another process has.
+fn remove_all(results: &Dir, names: impl Iterator<Item = NameBuf>) -> io::Result<()> {
+    for name in names {
+        match results.remove_file(name.as_name()) {
+            Err(e) if e.raw_os_error() != Some(errno::ENOENT) => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether an entry counts as one that is neither a file nor a directory.
