@@ -154,7 +154,8 @@ impl Copier<'_> {
         };
         let has_failed = matches!(done, StepEnd::Failed | StepEnd::IntoItself);
         // A file whose source could not be removed behind it is there all the same.
-        let is_left = |now: &Info| is_move && !is_dir && pair.there.is_none_or(|there| there.id() != now.id());
+        let is_left =
+            |now: &Info| is_move && !is_dir && pair.there.is_none_or(|there| there.id() != now.id());
         if operand
             && let Some(created) = self.created.as_mut()
             && let Ok(now) = dst.look(false)
