@@ -11,13 +11,15 @@ use crate::peer::incoming::refused;
 use crate::peer::reply::Reply;
 use crate::receiver::arriving::{Arriving, BlockCache};
 use crate::receiver::dir_task::Slot;
-use crate::store::{Block, Pinned, Store, Taken};
+use crate::store::{Block, CameFrom, Pinned, Store, Taken};
 use crate::tally::Tally;
 use bcmr_wire::limits;
 use bcmr_wire::message::Message;
 use fastcopy::dir::NameBuf;
+use fastcopy::meta::Info;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,6 +62,7 @@ struct Remembered {
     name: NameBuf,
     size: u64,
     values: Vec<[u8; 32]>,
+    source: CameFrom,
 }
 
 /// The store's part in one transfer.
@@ -116,6 +119,15 @@ impl<'a> StoredBlocks<'a> {
         let cache = Arc::new(FileBlocks { store, blocks, nonce: nonce()?, found: Mutex::default() });
         at_hand.insert(file, cache.clone());
         Ok(arriving.with_store(Box::new(cache)))
+    }
+
+    /// The file that landed last from the source of one that is on offer, where that was of another size: then what they have in
+    /// common lies at other places, and no block is the same. Where it was of the same size, blocks are asked about.
+    pub(crate) fn earlier(&self, source: &CameFrom, size: u64) -> Option<OwnedFd> {
+        let store = self.store.filter(|_| self.is_asked && self.hashes && StoredBlocks::is_worth(size))?;
+        let file = store.landed_from(source)?;
+        Info::of(&*file).ok().filter(|info| info.size != size)?;
+        file.try_clone().ok()
     }
 
     /// Says which of the blocks that the sender has are at hand.
@@ -203,7 +215,13 @@ impl<'a> StoredBlocks<'a> {
     }
 
     /// A large file has landed as `name` in `slot`: keeps what the store is to be told in the end.
-    pub(crate) fn landed(&self, slot: &Arc<Slot<Far>>, name: &NameBuf, arriving: &Arriving<'_>) {
+    pub(crate) fn landed(
+        &self,
+        slot: &Arc<Slot<Far>>,
+        name: &NameBuf,
+        source: CameFrom,
+        arriving: &Arriving<'_>,
+    ) {
         let size = arriving.info.size;
         if self.store.is_none() || !StoredBlocks::is_worth(size) {
             return;
@@ -215,7 +233,7 @@ impl<'a> StoredBlocks<'a> {
         if kept + values.len() > REMEMBERED_BLOCKS_MAX {
             landed.clear();
         }
-        landed.push(Remembered { slot: slot.clone(), name: name.clone(), size, values });
+        landed.push(Remembered { slot: slot.clone(), name: name.clone(), size, values, source });
     }
 
     /// Nothing more is to be done for a large file.
@@ -226,7 +244,7 @@ impl<'a> StoredBlocks<'a> {
     /// Tells the store where blocks have landed, now that they have their names.
     pub(crate) fn tell_store(self, tally: &Tally<'_>) {
         let Some(store) = self.store else { return };
-        for Remembered { slot, name, size, values } in
+        for Remembered { slot, name, size, values, source } in
             self.landed.into_inner().unwrap_or_else(PoisonError::into_inner)
         {
             let Ok(dir) = slot.dst.dir.whereabouts() else { continue };
@@ -237,7 +255,7 @@ impl<'a> StoredBlocks<'a> {
                 Block { cv: *cv, at, len: BLOCK_BYTES.min(size - at) }
             };
             let blocks: Vec<Block> = values.iter().enumerate().map(block).collect();
-            store.remember(&path, &blocks);
+            store.remember(&path, &blocks, Some(&source));
         }
         store.flush();
         if let bytes @ 1.. = store.taken_bytes() {

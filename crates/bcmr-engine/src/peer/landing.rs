@@ -30,7 +30,7 @@ use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
 use crate::sender::filter::Filter;
-use crate::store::Store;
+use crate::store::{CameFrom, Store};
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
@@ -339,7 +339,11 @@ impl WireLanding<'_> {
         }
         // Whatever keeps it from being read keeps it from being of use, and from nothing else.
         let file = match verdict {
-            LandVerdict::Land(None) => self.elsewhere.get()?.like(&meta.info, meta.to.as_name())?,
+            LandVerdict::Land(None) => {
+                let elsewhere = self.elsewhere.get();
+                let moved = elsewhere.and_then(|all| all.like(&meta.info, meta.to.as_name()));
+                moved.or_else(|| self.dedup.earlier(&source_of(slot, meta), meta.info.size))?
+            }
             LandVerdict::Land(Some(_)) | LandVerdict::Doubt => {
                 slot.dst.dir.open_file(meta.to.as_name()).ok()?
             }
@@ -382,6 +386,11 @@ impl WireLanding<'_> {
             Some(Item::Unreadable(trouble)) => Err(Error { path: shown(), ..error_of(trouble) }),
         })
     }
+}
+
+/// Where an entry comes from, as its sender says.
+fn source_of(slot: &Slot<Far>, meta: &Meta) -> CameFrom {
+    CameFrom { machine: meta.machine, path: meta.path(&slot.src.node) }
 }
 
 impl Destination<Far> for WireLanding<'_> {
@@ -689,7 +698,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
             Err(e) => self.failed(slot, e),
         }
         if self.desk.hooks.landed.load(Ordering::Relaxed) > landed_before {
-            self.dedup.landed(slot, &meta.to, arriving);
+            self.dedup.landed(slot, &meta.to, source_of(slot, meta), arriving);
         }
     }
 

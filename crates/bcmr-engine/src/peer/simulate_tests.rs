@@ -266,7 +266,7 @@ impl Scene {
         let store =
             Store::open(&self.root.join("store"), 1 << 30, 0, b"", Dir::open(Path::new("/")).unwrap());
         let store = store.unwrap();
-        store.remember(&old, &values);
+        store.remember(&old, &values, None);
         store.flush();
         for _ in 0..self.lots.below(4) {
             file.write_all_at(b"gone", self.lots.below(size - 4)).unwrap();

@@ -58,6 +58,13 @@ pub(crate) struct Block {
     pub(crate) len: u64,
 }
 
+/// Where a file came from, as the one who sent it said: which machine, and its path there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CameFrom {
+    pub(crate) machine: u64,
+    pub(crate) path: PathBuf,
+}
+
 /// A block that was found: its file is open, so that neither eviction nor a rename nor a removal takes it away.
 #[derive(Debug)]
 pub(crate) struct Pinned {
@@ -239,6 +246,24 @@ impl Store {
         *hasher.finalize().as_bytes()
     }
 
+    /// What the file that came from a source is called. It is made of more bytes than other keys, or fewer, so that no sender can name
+    /// a block that has the same one.
+    fn source_key(&self, source: &CameFrom) -> Key {
+        let mut hasher = blake3::Hasher::new_keyed(&self.scope);
+        hasher.update(b"source");
+        hasher.update(&source.machine.to_le_bytes());
+        hasher.update(blake3::hash(source.path.as_os_str().as_bytes()).as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
+    /// The file that landed last from a source, if it is still as it landed. What it contains now is not looked at.
+    pub(crate) fn landed_from(&self, source: &CameFrom) -> Option<Arc<OwnedFd>> {
+        let key = self.source_key(source);
+        let file = self.landed_file(key, 0)?;
+        self.later(&mut self.state(), Deferred::Used(key));
+        Some(file)
+    }
+
     /// Looks for a block: no bytes of it are read. What is found may still turn out to be wrong when it is taken.
     pub(crate) fn find(&self, block: &Block) -> Option<Pinned> {
         self.find_landed(block).or_else(|| self.find_kept(block))
@@ -265,6 +290,12 @@ impl Store {
 
     fn find_landed(&self, block: &Block) -> Option<Pinned> {
         let key = self.key(block);
+        let file = self.landed_file(key, block.at)?;
+        Some(Pinned { file, key, block: *block, held_in: HeldIn::LandedFile })
+    }
+
+    /// The file that something is remembered in, and at this place of it.
+    fn landed_file(&self, key: Key, block_at: u64) -> Option<Arc<OwnedFd>> {
         let mut state = self.state();
         if !state.shelf.is_fresh() {
             state.settle(FIND_PATIENCE, self.cap_bytes, |_| {});
@@ -275,7 +306,7 @@ impl Store {
         let (landed, at) = state.shelf.view().place(&key)?;
         let (likeness, path) = (landed.likeness, Arc::clone(&landed.path));
         // Who claims the value of one place for another would get a file that no hash fits.
-        if at != block.at {
+        if at != block_at {
             return None;
         }
         if let Some((known, file)) = state.open.get(&path)
@@ -283,7 +314,7 @@ impl Store {
             && let Some(file) = file.upgrade()
             && Info::of(&*file).is_ok_and(|now| Likeness::of(&now) == likeness)
         {
-            return Some(Pinned { file, key, block: *block, held_in: HeldIn::LandedFile });
+            return Some(file);
         }
         if state.open.len() >= OPEN_FILES_MAX {
             state.open.retain(|_, (_, file)| file.strong_count() > 0);
@@ -295,7 +326,7 @@ impl Store {
             Ok((fd, info)) if Likeness::of(&info) == likeness => {
                 let file = Arc::new(fd);
                 state.open.insert(path, (likeness, Arc::downgrade(&file)));
-                Some(Pinned { file, key, block: *block, held_in: HeldIn::LandedFile })
+                Some(file)
             }
             // Out of descriptors or memory: that says nothing about the block.
             Err(e)
@@ -376,7 +407,7 @@ impl Store {
 
     /// Remembers blocks of a file that has just landed at `path`: below the root, or absolute and without links on the
     /// way. What cannot be opened again that way, or is not a regular file of this user, is not remembered.
-    pub(crate) fn remember(&self, path: &Path, blocks: &[Block]) {
+    pub(crate) fn remember(&self, path: &Path, blocks: &[Block], source: Option<&CameFrom>) {
         let Some(path) = self.relative(path) else { return };
         let Ok((landed, info)) = self.open_landed(&path) else { return };
         let likeness = Likeness::of(&info);
@@ -389,19 +420,22 @@ impl Store {
         self.keep(&landed, fitting.clone());
         let mut blocks = fitting.peekable();
         while blocks.peek().is_some() {
-            let some = blocks.by_ref().take(BLOCKS_AT_ONCE);
+            let some: Vec<&Block> = blocks.by_ref().take(BLOCKS_AT_ONCE).collect();
+            // As a block of one byte, so that it is found, used and evicted as they are; behind them, so that it is not the first
+            // to go.
+            let source = source.filter(|_| blocks.peek().is_none()).map(|source| self.source_key(source));
+            let some = some.into_iter().map(|block| (self.key(block), block.at, block.len));
+            let some = some.chain(source.map(|key| (key, 0, 1)));
             let written = self.state().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
                 let file = writer.view().next_file();
                 writer.push(&Record::File { likeness, path: &path });
-                for block in some {
-                    let key = self.key(block);
+                for (key, at, len) in some {
                     if writer.view().place(&key).is_some() {
                         writer.push(&Record::Forget { key });
                     }
                     // Room first: so the cap holds after every single record.
-                    if evict(writer, |view| view.has_room(block.len, path.len(), self.cap_bytes)) {
-                        let (at, len) = (block.at, block.len as u32);
-                        writer.push(&Record::Block { key, file, at, len });
+                    if evict(writer, |view| view.has_room(len, path.len(), self.cap_bytes)) {
+                        writer.push(&Record::Block { key, file, at, len: len as u32 });
                     }
                 }
             });

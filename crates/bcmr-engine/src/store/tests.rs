@@ -84,7 +84,7 @@ impl Ground {
     fn put(&self, store: &Store, name: &str, data: &[u8]) -> Vec<Block> {
         self.land(name, data);
         let blocks = blocks(data);
-        store.remember(Path::new(name), &blocks);
+        store.remember(Path::new(name), &blocks, None);
         blocks
     }
 }
@@ -128,6 +128,46 @@ fn what_landed_is_found_again() {
     assert_eq!(other.bytes(), d.len() as u64);
 }
 
+/// The last file that came from a source is known by it, to the store of the same root and as long as it is what landed.
+#[test]
+fn a_file_is_known_by_where_it_came_from() {
+    let g = Ground::new();
+    let source = |machine, path: &str| CameFrom { machine, path: path.into() };
+    let (one, other) = (source(1, "a/dump"), source(1, "b/dump"));
+    let put = |store: &Store, name: &str, bytes: u64, from: &CameFrom| {
+        let d = data(bytes, bytes);
+        g.land(name, &d);
+        store.remember(Path::new(name), &blocks(&d), Some(from));
+    };
+    let size =
+        |store: &Store, from: &CameFrom| store.landed_from(from).map(|file| Info::of(&*file).unwrap().size);
+    let store = g.open(0);
+    put(&store, "first", B + 1, &one);
+    put(&store, "other", B + 2, &other);
+    put(&store, "second", B + 3, &one);
+    let expected = |store: &Store| {
+        assert_eq!((size(store, &one), size(store, &other)), (Some(B + 3), Some(B + 2)));
+    };
+    expected(&store);
+    store.flush();
+    expected(&g.open(0));
+    assert_eq!(size(&store, &source(2, "a/dump")), None, "of another machine");
+    assert_eq!(size(&store, &source(1, "a/dum")), None, "of another name");
+    // One who names its key's ingredients as a block's value finds nothing.
+    let made_of = [b"source".as_slice(), &1_u64.to_le_bytes(), blake3::hash(b"a/dump").as_bytes()].concat();
+    for at in 0..=made_of.len() - 32 {
+        let cv = made_of[at..at + 32].try_into().unwrap();
+        assert!([1, B].iter().all(|len| store.find(&Block { cv, at: 0, len: *len }).is_none()));
+    }
+    let below = Dir::open(&g.root()).unwrap();
+    let elsewhere = Store::open(&g.cas(), 0, 0, b"another root", below).unwrap();
+    assert_eq!(size(&elsewhere, &one), None, "of another root");
+    // What was written into since, or replaced, or is gone.
+    fs::write(g.root().join("second"), data(9, B)).unwrap();
+    fs::remove_file(g.root().join("other")).unwrap();
+    assert_eq!((size(&store, &one), size(&store, &other)), (None, None));
+}
+
 #[test]
 fn a_file_may_be_named_by_its_absolute_path_below_the_root() {
     let g = Ground::new();
@@ -136,7 +176,7 @@ fn a_file_may_be_named_by_its_absolute_path_below_the_root() {
     let d = data(1, 2 * B);
     g.land("d/x", &d);
     let root = fs::canonicalize(g.root()).unwrap();
-    store.remember(&root.join("d/x"), &blocks(&d));
+    store.remember(&root.join("d/x"), &blocks(&d), None);
     assert_eq!(there(&store, &blocks(&d)), [true, true]);
     // Not below the root, or not by plain names.
     fs::write(g.t.path().join("outside"), &d).unwrap();
@@ -144,7 +184,7 @@ fn a_file_may_be_named_by_its_absolute_path_below_the_root() {
     let e = data(2, 2 * B);
     fs::write(g.t.path().join("outside"), &e).unwrap();
     for path in [g.t.path().join("outside"), "../outside".into(), "".into(), "d/../../outside".into()] {
-        other.remember(&path, &blocks(&e));
+        other.remember(&path, &blocks(&e), None);
     }
     assert_eq!(there(&other, &blocks(&e)), [false, false]);
 }
@@ -346,7 +386,7 @@ fn a_landed_file_is_never_reached_through_a_link_or_a_fifo() {
     fs::create_dir(&outside).unwrap();
     let fill = |store: &Store| {
         g.land("d/x", &d);
-        store.remember(Path::new("d/x"), &blocks(&d));
+        store.remember(Path::new("d/x"), &blocks(&d), None);
         assert_eq!(there(store, &blocks(&d)), [true, true], "the honest twin");
     };
 
@@ -357,7 +397,7 @@ fn a_landed_file_is_never_reached_through_a_link_or_a_fifo() {
     symlink(outside.join("x"), g.root().join("d/x")).unwrap();
     assert_eq!(there(&g.open(0), &blocks(&d)), [false, false]);
     // Nor is it remembered through one.
-    store.remember(Path::new("d/x"), &blocks(&d));
+    store.remember(Path::new("d/x"), &blocks(&d), None);
     assert_eq!(there(&g.open(0), &blocks(&d)), [false, false]);
     fs::remove_file(g.root().join("d/x")).unwrap();
 
@@ -644,9 +684,9 @@ fn blocks_that_cannot_be_in_the_file_are_not_remembered() {
         Block { at: u64::MAX - B, ..b },
         Block { len: u64::MAX, ..b },
     ];
-    store.remember(Path::new("a"), &wrong);
+    store.remember(Path::new("a"), &wrong, None);
     assert_eq!(store.bytes(), 0);
-    store.remember(Path::new("a"), &[b]);
+    store.remember(Path::new("a"), &[b], None);
     assert_eq!(store.bytes(), B);
 }
 
@@ -700,7 +740,7 @@ fn without_a_cap_the_index_is_still_bounded() {
             Block { cv, at: 0, len: 1 }
         })
         .collect();
-    store.remember(Path::new("a"), &some);
+    store.remember(Path::new("a"), &some, None);
     assert_eq!(store.bytes(), index::BLOCKS_MAX as u64);
     // Long paths fill it as well.
     let long = ["d"; 1].map(|c| c.repeat(250)).join("/");
@@ -708,7 +748,7 @@ fn without_a_cap_the_index_is_still_bounded() {
     for n in 0..400 {
         let name = format!("{long}/f{n}");
         g.land(&name, &d);
-        store.remember(Path::new(&name), &some[n..=n]);
+        store.remember(Path::new(&name), &some[n..=n], None);
     }
     let size = fs::metadata(g.cas().join("index")).unwrap().len();
     assert!(size <= 2 * index::LIVE_BYTES_MAX + (64 << 10) + 1000, "{size}");

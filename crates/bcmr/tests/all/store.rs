@@ -156,3 +156,47 @@ fn what_was_removed_there_need_not_be_sent_again() {
         fs::remove_file(root.join("landed")).unwrap();
     }
 }
+
+/// A dump of each day, copied to a name of its own: what it has in common with the last one that came from the same file does not
+/// cross, wherever in it that lies, and what lands is the source, whatever became of the last one meanwhile. It crosses where the
+/// last one came from another file, where it is gone, and where the user wants no such help.
+#[test]
+fn a_later_version_for_another_name_is_put_together_from_the_last_one() {
+    needs!(has_tool("python3"), "it needs python3");
+    type Meanwhile = fn(&Path);
+    let nothing: Meanwhile = |_| {};
+    let changed: Meanwhile = |last| {
+        let when = fs::metadata(last).unwrap().modified().unwrap();
+        let file = fs::File::options().write(true).open(last).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"gone", 9_000_000).unwrap();
+        file.set_modified(when).unwrap();
+    };
+    let gone: Meanwhile = |last| fs::remove_file(last).unwrap();
+    let rows = [
+        ("", "dump", nothing, true),
+        ("", "dump", changed, true),
+        ("", "dump", gone, false),
+        ("", "other", nothing, false),
+        ("--no-dedup", "dump", nothing, false),
+        ("-W", "dump", nothing, false),
+    ];
+    let old = noise(6, SIZE);
+    let new = [b"a few bytes more in front".as_slice(), &old].concat();
+    for (flags, name, meanwhile, helps) in rows {
+        let tmp = Tmp::new();
+        let far = Far::relay().with("RELAY_LOG", tmp.p("log"));
+        let up = || passed(&tmp.p("log")).iter().map(|(up, _)| up).sum::<u64>();
+        upload(&far, &tmp.file("dump", &old), &tmp.p("monday")).ok();
+        assert!(within(10, || tmp.p("log").exists()), "the relay says nothing");
+        let before = up();
+        meanwhile(&tmp.p("monday"));
+        let line = far.bcmr("copy").args(["-v", "--compress=none"]).args(flags.split_whitespace());
+        let ran = line.args([tmp.file(name, &new).as_os_str(), &far.at(&tmp.p("tuesday"))]).run().ok();
+        assert!(fs::read(tmp.p("tuesday")).unwrap() == new, "{flags} {name}");
+        assert!(within(10, || up() > before), "the relay says nothing");
+        let (sent, what) = (up() - before, format!("{flags} {name}: {}", ran.err));
+        assert_eq!(ran.err.contains("reused"), helps, "{what}");
+        // A block that is another one by now comes whole.
+        assert_eq!(sent < 5 << 20, helps, "{sent} bytes: {what}");
+    }
+}

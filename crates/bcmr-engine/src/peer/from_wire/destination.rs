@@ -59,6 +59,8 @@ pub(crate) struct Meta {
     pub(crate) info: Info,
     pub(crate) attrs: CarriedAttrs,
     pub(crate) link: CString,
+    /// The number of its machine.
+    pub(crate) machine: u64,
     /// What it is shown as, where it is an operand.
     pub(super) shown: Option<PathBuf>,
 }

@@ -104,7 +104,8 @@ impl<'a, D: WireDestination<'a>> WireTransfer<'a, D> {
         let link = CString::new(entry.link).map_err(|_| refused(Reason::BadLinkTarget))?;
         let info = self.info_of(entry);
         let (to, shown) = operand.cloned().map_or_else(|| (name.clone(), None), |(to, p)| (to, Some(p)));
-        Ok(Meta { name, to, info, attrs: self.attrs_of(entry)?, link, shown })
+        let machine = self.sender_origin.load(Ordering::Relaxed);
+        Ok(Meta { name, to, info, attrs: self.attrs_of(entry)?, link, machine, shown })
     }
 
     /// V1, for names of a list.
