@@ -341,6 +341,43 @@ mod tests {
         assert_eq!(sorted(&records, 1, 10), want);
     }
 
+    /// Runs of other processes, more than are merged at once, and one of which a length was changed, or the end is missing.
+    #[test]
+    fn what_other_processes_have_sorted_is_merged_and_not_believed() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(tmp.path()).unwrap();
+        let written = |n: u32| {
+            let sorter = Sorter::new(&dir);
+            sorter.add(|push| push(&n.to_be_bytes(), b"value")).unwrap();
+            let path = tmp.path().join(n.to_string());
+            let bytes = sorter.write(File::create(&path).unwrap()).unwrap();
+            (path, bytes)
+        };
+        let all = Sorter::new(&dir);
+        for n in (0..FAN as u32 + 5).rev() {
+            let (path, bytes) = written(n);
+            all.adopt(File::open(path).unwrap(), bytes).unwrap();
+            assert!(all.runs.lock().unwrap().len() <= FAN, "so many files are open");
+        }
+        let mut merge = all.merged().unwrap();
+        let keys = std::iter::from_fn(|| merge.next().unwrap().map(|record| record.key));
+        assert!(keys.eq((0..FAN as u32 + 5).map(|n| n.to_be_bytes())));
+        type Damage = fn(&mut Vec<u8>);
+        let damages: [(Damage, io::ErrorKind); 2] = [
+            (|bytes| bytes[3] = 0x7f, io::ErrorKind::InvalidData),
+            (|bytes| bytes.truncate(9), io::ErrorKind::UnexpectedEof),
+        ];
+        for (damage, kind) in damages {
+            let (path, bytes) = written(1);
+            let mut damaged = std::fs::read(&path).unwrap();
+            damage(&mut damaged);
+            std::fs::write(&path, damaged).unwrap();
+            let sorter = Sorter::new(&dir);
+            sorter.adopt(File::open(path).unwrap(), bytes).unwrap();
+            assert_eq!(sorter.merged().err().map(|e| e.kind()), Some(kind));
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
