@@ -659,6 +659,17 @@ pub struct SyncRequest {
     pub state: Option<PathBuf>,
     /// Whether it is planned first.
     pub plan: SyncPlan,
+    /// When what only the destination has is deleted, where it is.
+    pub when: DeleteWhen,
+}
+
+/// When what only the destination has is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteWhen {
+    /// Once everything else has arrived.
+    After,
+    /// Once the whole source was listed, before anything arrives (`--delete=before`).
+    Before,
 }
 
 /// A plan of a `sync` as a file.

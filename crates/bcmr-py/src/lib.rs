@@ -347,7 +347,10 @@ fn sync(
         ..CopyPolicy::mirror(asked.jobs, asked.me, asked.umask)
     };
     o.end()?;
-    let request = SyncRequest { source, dest: destination, policy, state, plan: api::SyncPlan::None };
+    let request = {
+        let (plan, when) = (api::SyncPlan::None, api::DeleteWhen::After);
+        SyncRequest { source, dest: destination, policy, state, plan, when }
+    };
     done_and_heard(py, "sync", progress, |watch| api::sync(request, watch))
 }
 

@@ -32,9 +32,9 @@ pub use crate::plan::{
     plan_together, shard, shard_shared, status, walk_part,
 };
 pub use crate::policy::{
-    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, Durability, FilterSpec, Follow,
-    FollowDestination, Io, Landing, ManifestRequest, Mirror, MoveRequest, NameList, Preserve, Reflink,
-    RemoveRequest, Resume, Rule, Sparse, Strictness, SyncPlan, SyncRequest, Target, Verify,
+    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, DeleteWhen, Durability, FilterSpec,
+    Follow, FollowDestination, Io, Landing, ManifestRequest, Mirror, MoveRequest, NameList, Preserve,
+    Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, SyncPlan, SyncRequest, Target, Verify,
 };
 pub use crate::verbs::look::hash;
 pub use crate::{check, check_manifest, copy, measure, move_, remove, sessions, sync};

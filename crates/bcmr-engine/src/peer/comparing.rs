@@ -30,7 +30,7 @@ use crate::verbs::keeping;
 use crate::verbs::operands::{Place, Where};
 use crate::verbs::rivals::{EntryPaths, Rivals, Turn};
 use crate::verbs::survey::{BothSides, Excludes, Survey, SurveyBuffers, SurveyedDir, hash};
-use crate::verbs::sync::preview::{Passes, Preview};
+use crate::verbs::sync::preview::{AtEnd, Passes, Preview};
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use bcmr_wire::message;
@@ -89,7 +89,7 @@ pub(crate) fn visitor<'a>(
         Where::Whole(place) => keeping::spared(policy, &what.reach, place),
         Where::Into(_) | Where::Name { .. } => None,
     };
-    Box::new(Preview::new(check, kept, Passes::One))
+    Box::new(Preview::new(check, kept, AtEnd::Tells(Passes::One)))
 }
 
 /// A receiver that shows what comes to `visit`. Nothing was compared yet.

@@ -342,6 +342,19 @@ impl Plan {
         self.below.iter().flat_map(|at| &at.names).any(|planned| planned.going == Going::InTheWay)
     }
 
+    /// Leaves what is in the way of something else to be planned anew. Returns how many entries that are.
+    pub(crate) fn leave_what_is_in_the_way(&mut self) -> u64 {
+        let mut left = 0;
+        for at in &mut self.below {
+            at.names.retain(|planned| {
+                let stays = planned.going == Going::InTheWay;
+                left += if stays { planned.count } else { 0 };
+                !stays
+            });
+        }
+        left
+    }
+
     /// Each name that goes, and the directory that it is in.
     pub(crate) fn each(&self, tally: &Tally<'_>, mut tell: impl FnMut(&Dir, Name<'_>, PathBuf)) {
         for at in &self.below {

@@ -12,9 +12,10 @@ pub(crate) mod preview;
 use crate::disk::sys::Sys;
 use crate::error::Result;
 use crate::event::{Event, Summary, Watch};
-use crate::policy::{CopyPolicy, Mirror, SyncPlan, SyncRequest};
+use crate::policy::{CopyPolicy, DeleteMax, DeleteWhen, Mirror, SyncPlan, SyncRequest};
 use crate::receiver::aside::Aside;
 use crate::receiver::extraneous::Extraneous;
+use crate::tally::Tally;
 use crate::verbs::copy::Run;
 use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, Reach};
@@ -56,7 +57,14 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
         // Nothing is there that could be replaced.
         Dest::Named { .. } => None,
     };
+    let (first, policy) = match request.when {
+        DeleteWhen::Before if policy.mirror.deletes() => {
+            delete_first(&ends, policy, aside.as_deref(), watch)?
+        }
+        DeleteWhen::Before | DeleteWhen::After => (Summary::default(), policy),
+    };
     let (mut summary, is_clear) = pass(&ends, &policy, aside.as_ref(), watch)?;
+    summary.add(first);
     if is_clear {
         // What was in the way of something is gone, and all else is there by now.
         let rest = CopyPolicy { mirror: Mirror::Update, ..policy };
@@ -70,6 +78,29 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
         watch.front.event(Event::Warning(e));
     }
     Ok(summary)
+}
+
+/// Deletes what only the destination has before anything arrives. Returns also how the rest is done: what is in the way of something else
+/// goes in the end, as ever, and nothing else then.
+fn delete_first(
+    ends: &SyncPair,
+    policy: CopyPolicy,
+    aside: Option<&Aside>,
+    watch: Watch<'_>,
+) -> Result<(Summary, CopyPolicy)> {
+    let tally = Tally::new(watch);
+    let plan = preview::what_goes(ends, &policy, &tally)?;
+    let left = plan.map_or(0, |mut plan| {
+        let left = plan.leave_what_is_in_the_way();
+        plan.carry_out(&policy, aside, &tally);
+        left
+    });
+    let rest = match left {
+        0 => CopyPolicy { mirror: Mirror::Update, ..policy },
+        // M3: it was counted with what went.
+        left => CopyPolicy { delete_max: DeleteMax::Entries(left), ..policy },
+    };
+    Ok((tally.summary(), rest))
 }
 
 /// Copies, and deletes what only the destination has. Returns also whether something that was in the way is gone.

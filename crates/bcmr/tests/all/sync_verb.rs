@@ -239,16 +239,110 @@ fn where_something_cannot_be_read_nothing_is_deleted() {
         let owner = if closed.starts_with("d/") { Some(1) } else { Some(NOBODY) };
         std::os::unix::fs::chown(tmp.p(closed), owner, None).unwrap();
         chmod(&tmp.p(closed), mode);
-        let ran = run(&["sync", "--delete", "s", "d"]);
-        assert!([1, 8].contains(&ran.code), "{closed} {mode:o}: {} {}", ran.code, ran.err);
-        assert!(
-            tmp.p("d/x").exists() && fs::symlink_metadata(tmp.p("d/sub/y")).is_ok(),
-            "{closed} {mode:o}: {}",
-            ran.err
-        );
+        // That a file cannot be read is not known where only names are.
+        let whens = if closed == "s/a" { &["--delete"][..] } else { &["--delete", "--delete=before"] };
+        for when in whens {
+            let ran = run(&["sync", when, "s", "d"]);
+            assert!([1, 8].contains(&ran.code), "{when} {closed} {mode:o}: {} {}", ran.code, ran.err);
+            assert!(
+                tmp.p("d/x").exists() && fs::symlink_metadata(tmp.p("d/sub/y")).is_ok(),
+                "{when} {closed} {mode:o}: {}",
+                ran.err
+            );
+        }
         let dry = run(&["sync", "-n", "--delete", "s", "d"]);
         // A file that cannot be read is only met when it is read.
         assert!(closed == "s/a" || dry.code != 0, "{closed} {mode:o}: {}", dry.err);
+    }
+}
+
+/// What goes before anything arrives is what goes in the end otherwise, by the same rules.
+#[test]
+fn what_goes_first_goes_by_the_same_rules() {
+    type Prepare = fn(&Tmp);
+    // The exit status, what is said, and whether what only the destination has goes.
+    let table: [(&str, Prepare, i32, &str, bool); 6] = [
+        ("", |_| (), 0, "", true),
+        ("--max-delete=2", |_| (), 8, "entries would go", false),
+        (
+            "",
+            |tmp| fs::rename(tmp.p("s"), tmp.p("away")).and(fs::create_dir(tmp.p("s"))).unwrap(),
+            8,
+            "empty",
+            false,
+        ),
+        ("-e old", |_| (), 0, "", false),
+        // A directory that is in the way goes in the end, and is counted with what went.
+        ("--max-delete=6", |tmp| drop((tmp.file("d/file/in", ""), tmp.file("d/file/too", ""))), 0, "", true),
+        (
+            "--max-delete=5",
+            |tmp| drop((tmp.file("d/file/in", ""), tmp.file("d/file/too", ""))),
+            8,
+            "entries would go",
+            false,
+        ),
+    ];
+    for (flags, prepare, code, says, goes) in table {
+        let tmp = Tmp::new();
+        for name in ["s/a", "s/sub/b", "d/old/x", "d/old/y"] {
+            tmp.file(name, name);
+        }
+        prepare(&tmp);
+        if tmp.p("d/file").exists() {
+            tmp.file("s/file", "a file");
+        }
+        let words = |when: &str| format!("{when} {flags} s d").replace("  ", " ");
+        let dry = sync(&tmp, &words("-n --delete"));
+        assert_eq!(dry.out, sync(&tmp, &words("-n --delete=before")).out, "{flags} {says}");
+        let ran = sync(&tmp, &words("--delete=before"));
+        // What is in the way of something keeps that from arriving.
+        let stays = code == 8 && tmp.p("d/file").is_dir();
+        assert!(ran.code == code || stays && ran.code != 0, "{flags} {says}: {} {}", ran.code, ran.err);
+        assert!(ran.err.contains(says), "{flags} {says}: {}", ran.err);
+        assert_eq!(tmp.p("d/old/x").exists(), !goes, "{flags} {says}");
+        if names(&tmp.p("s")).is_empty() {
+            continue;
+        }
+        assert_eq!(text(&tmp.p("d/sub/b")), "s/sub/b", "all else is done");
+        if goes {
+            alike(&tmp);
+        }
+    }
+    let tmp = Tmp::new();
+    tmp.file("s/a", "A");
+    sync(&tmp, "--delete=before --snapshot s d").code(2);
+    sync(&tmp, "--delete=before s host:d").code(2).says("this machine");
+    assert!(!tmp.p("d").exists());
+}
+
+/// Where there is no room for both, what only the destination has goes first, or nothing goes.
+#[test]
+fn what_goes_first_makes_room() {
+    needs!(is_root(), "mounting needs root");
+    for (when, kept) in
+        [("--delete", ""), ("--delete=before", ""), ("--delete=before", "--backup-dir d/kept ")]
+    {
+        let tmp = Tmp::new();
+        tmp.file("s/new", noise(1, 5 << 20));
+        let _disk = match Mount::tmpfs("size=8m", &tmp.p("d")) {
+            Ok(mount) => mount,
+            Err(why) => return skipped("what_goes_first_makes_room", &why),
+        };
+        tmp.file("d/old", noise(2, 5 << 20));
+        let ran = sync(&tmp, &format!("{when} {kept}s d"));
+        if kept.is_empty() && when == "--delete=before" {
+            ran.ok();
+            assert_eq!(names(&tmp.p("d")), ["new"]);
+            continue;
+        }
+        // What is kept takes its room still.
+        assert!(ran.code != 0 && !tmp.p("d/new").exists(), "{when} {kept}");
+        let whole = fs::metadata(tmp.p("d/old")).map_or(0, |old| old.len());
+        assert_eq!(whole == 5 << 20, kept.is_empty(), "{when} {kept}");
+        if !kept.is_empty() {
+            let run = tmp.p("d/kept").join(&names(&tmp.p("d/kept"))[0]);
+            assert_eq!(fs::read(run.join("old/old")).unwrap(), noise(2, 5 << 20));
+        }
     }
 }
 

@@ -5,11 +5,11 @@
 
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Change, Summary, Watch};
+use crate::event::{Change, Event, Front, Progress, Question, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, Compare, CopyPolicy};
 use crate::receiver::created_names::CreatedNames;
-use crate::receiver::extraneous::{At, Extraneous, Going};
+use crate::receiver::extraneous::{At, Extraneous, Going, Plan};
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
 use crate::tally::Tally;
@@ -25,7 +25,8 @@ use fastcopy::meta::Kind;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Tells what a run would do, and of the destination itself under `own_name`; with `alike` also what both sides of each difference are like.
 ///
@@ -52,15 +53,59 @@ pub(super) fn preview(
         own_name,
         tally: &tally,
     };
-    let kept = match &ends.dest {
-        Dest::Whole(place) => keeping::spared(policy, &Reach::Anywhere, place),
-        Dest::Named { .. } => None,
-    };
-    let visit = Preview::new(check, kept, Passes::Two);
+    let kept = spared(ends, policy);
+    let visit = Preview::new(check, kept, AtEnd::Tells(Passes::Two));
     let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
     survey.resolved(vec![ends.operand()?]);
     survey.visit.end();
     Ok(tally.summary())
+}
+
+/// The directory that holds what is kept, if it is there by now.
+fn spared(ends: &SyncPair, policy: &CopyPolicy) -> Option<(u64, u64)> {
+    match &ends.dest {
+        Dest::Whole(place) => keeping::spared(policy, &Reach::Anywhere, place),
+        Dest::Named { .. } => None,
+    }
+}
+
+/// Goes through the whole source and tells nothing but what keeps from deleting: what would go, by names alone.
+///
+/// # Errors
+/// Only when nothing could be begun.
+pub(super) fn what_goes(ends: &SyncPair, policy: &CopyPolicy, tally: &Tally<'_>) -> Result<Option<Plan>> {
+    let (root, slot) = (operands::shown(&ends.dest), Mutex::new(None));
+    let (silent, progress) = (UntoldLook, Progress::default());
+    let looked = Tally::new(Watch { front: &silent, progress: &progress, items: false, ..tally.watch });
+    let (compare, own_name) = (Compare::SizeAndTime, Path::new(""));
+    let check = Check { policy, compare, extra: true, alike: false, root: &root, own_name, tally: &looked };
+    let visit = Preview::new(check, spared(ends, policy), AtEnd::Hands(&slot));
+    let mut survey = Survey::new(policy, &looked, Box::new(visit))?;
+    survey.resolved(vec![ends.operand()?]);
+    survey.visit.end();
+    // What failed is told by the run itself, which meets it again.
+    tally.absent.fetch_add(looked.absent.load(Relaxed), Relaxed);
+    let found = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Ok(found.and_then(|found: Extraneous| found.plan(tally)))
+}
+
+/// Tells nothing.
+struct UntoldLook;
+
+impl Front for UntoldLook {
+    fn event(&self, _: Event) {}
+    fn ask(&self, _: Question) -> bool {
+        false
+    }
+}
+
+/// What becomes of what was found to go.
+#[derive(Clone, Copy)]
+pub(crate) enum AtEnd<'a> {
+    /// It is planned and told, and so is each difference before.
+    Tells(Passes),
+    /// It is handed over, and nothing is told.
+    Hands(&'a Mutex<Option<Extraneous>>),
 }
 
 /// How often a run goes through the source.
@@ -76,16 +121,20 @@ pub(crate) enum Passes {
 pub(crate) struct Preview<'a> {
     check: Check<'a>,
     found: Option<Extraneous>,
-    passes: Passes,
+    at_end: AtEnd<'a>,
     /// A run that changes nothing puts nothing anywhere.
     created_names: Arc<CreatedNames>,
 }
 
 impl<'a> Preview<'a> {
     /// Nothing was shown yet. The directory `kept` stays wherever it is met.
-    pub(crate) fn new(check: Check<'a>, kept: Option<(u64, u64)>, passes: Passes) -> Preview<'a> {
+    pub(crate) fn new(check: Check<'a>, kept: Option<(u64, u64)>, at_end: AtEnd<'a>) -> Preview<'a> {
         let found = Extraneous::of(check.policy).map(|found| found.sparing(kept));
-        Preview { check, found, passes, created_names: Arc::default() }
+        Preview { check, found, at_end, created_names: Arc::default() }
+    }
+
+    fn tells(&self) -> bool {
+        matches!(self.at_end, AtEnd::Tells(_))
     }
 
     /// The directory that `path` is in.
@@ -129,7 +178,9 @@ impl Visit for Preview<'_> {
     fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
         self.source_has_one();
         if decide(&at.info, at.there.as_ref(), self.check.policy) != Verdict::ReplaceTree {
-            return self.check.entry(at, found);
+            // What cannot be listed is found in what is new as well.
+            let goes_in = at.info.kind == Kind::Dir && self.check.policy.recursive;
+            return if self.tells() { self.check.entry(at, found) } else { goes_in };
         }
         found.push(match self.clear(at) {
             Ok(()) => {
@@ -145,7 +196,7 @@ impl Visit for Preview<'_> {
     }
 
     fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof> {
-        self.check.wants_content(at)
+        if self.tells() { self.check.wants_content(at) } else { None }
     }
 
     fn excluded(&self, src_path: &dyn Fn() -> PathBuf, found: &mut Findings) {
@@ -167,11 +218,13 @@ impl Visit for Preview<'_> {
     }
 
     fn top(&self, at: &EntryPair<'_>, found: &mut Findings) {
-        self.check.top(at, found);
+        if self.tells() {
+            self.check.top(at, found);
+        }
     }
 
     fn wants_lacks(&self) -> bool {
-        self.check.wants_lacks()
+        self.tells() && self.check.wants_lacks()
     }
 
     fn lacks(&self, lack: &Lack) {
@@ -193,8 +246,15 @@ impl Visit for Preview<'_> {
     }
 
     fn end(self: Box<Self>) {
-        let Preview { check, found, passes, .. } = *self;
+        let Preview { check, found, at_end, .. } = *self;
         let tally = check.tally;
+        let passes = match at_end {
+            AtEnd::Tells(passes) => passes,
+            AtEnd::Hands(slot) => {
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                return;
+            }
+        };
         let Some(plan) = found.and_then(|found| found.plan(tally)) else { return };
         plan.each(tally, |dir, name, path| match check.only_there(dir, name, &path) {
             Ok(event) => tally.watch.front.event(event),

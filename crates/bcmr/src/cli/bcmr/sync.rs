@@ -16,12 +16,13 @@ use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::calendar::Stamp;
 use bcmr_engine::policy::{
-    Collide, Compare, CopyPolicy, Dated, DeleteMax, Mirror, Old, Sharing, SyncPlan, SyncRequest, Thinning,
+    Collide, Compare, CopyPolicy, Dated, DeleteMax, DeleteWhen, Mirror, Old, Sharing, SyncPlan, SyncRequest,
+    Thinning,
 };
 use bcmr_engine::remote::{Address, Purpose};
 use bcmr_engine::unfinished_snapshot;
 use clap::builder::ArgPredicate;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -118,8 +119,11 @@ pub struct DeleteArgs {
     ///
     /// What the filter leaves out stays, and so does everything where something of SRC could not be read, where SRC is
     /// empty or not mounted as it was, and where another file system is mounted.
-    #[arg(long)]
-    pub delete: bool,
+    ///
+    /// With --delete=before they go first, once all of SRC has been listed: for a DST without room for both. What is there then is not
+    /// kept until the new is. On this machine only.
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "after")]
+    pub delete: Option<DeleteArg>,
     /// The same, with what the filter leaves out
     #[arg(hide_short_help = true, long)]
     pub delete_excluded: bool,
@@ -163,6 +167,15 @@ pub struct EarlierArgs {
     /// The same by clones, which share blocks where the file system can, and may be changed by themselves
     #[arg(hide_short_help = true, long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["link_dest", "snapshot"])]
     pub reflink_dest: Vec<PathBuf>,
+}
+
+/// When it is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeleteArg {
+    /// Once everything else is there
+    After,
+    /// Before anything else
+    Before,
 }
 
 /// `7d,4w,12m`, or some of the three.
@@ -248,7 +261,16 @@ pub fn request(a: &SyncArgs, env: &Env) -> Result<(SyncRequest, Show), Usage> {
     let (source, dest) = (a.source.clone(), a.dest.clone());
     let state = env.state_dir.as_ref().map(|dir| dir.join("sync"));
     let plan = planned(a, env);
-    Ok((SyncRequest { source, dest, policy, state, plan }, show))
+    let when = match a.delete.delete {
+        Some(DeleteArg::Before) if a.earlier.snapshot => {
+            return Err(Usage::new(
+                "--delete=before has no meaning with --snapshot, which deletes nothing of an earlier one",
+            ));
+        }
+        Some(DeleteArg::Before) => DeleteWhen::Before,
+        Some(DeleteArg::After) | None => DeleteWhen::After,
+    };
+    Ok((SyncRequest { source, dest, policy, state, plan, when }, show))
 }
 
 /// The plan that is to be written, if one is.
@@ -300,6 +322,9 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));
     }
     let (policy, show) = sync_policy(a, env)?;
+    if a.delete.delete == Some(DeleteArg::Before) {
+        return Err(Usage::new("--delete=before is about directories on this machine"));
+    }
     if !a.earlier.reflink_dest.is_empty() {
         return Err(Usage::new("--reflink-dest is about directories on this machine"));
     }
@@ -380,7 +405,7 @@ fn shown_base(dest: &Path) -> PathBuf {
 fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let policy = CopyPolicy {
         collide: if a.checksum { Collide::IfContentDiffers } else { Collide::IfDifferent },
-        mirror: match (a.delete.delete, a.delete.delete_excluded) {
+        mirror: match (a.delete.delete.is_some(), a.delete.delete_excluded) {
             (_, true) => Mirror::DeleteExcluded,
             (true, false) => Mirror::Delete,
             (false, false) => Mirror::Update,
