@@ -571,6 +571,10 @@ Reason {
     TooLongForPlan = 611,
     AwaitsUndone = 612,
     NotBelowRoot = 613,
+    TreeUnasked = 760,
+    PlanWithoutWay = 761,
+    PlanMergesHere = 762,
+    TreeLacksSome = 763,
     NoneMatches = 680,
 }}
 

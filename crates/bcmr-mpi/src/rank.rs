@@ -216,7 +216,7 @@ impl Work<'_> {
     /// Does one shard, or some of it.
     fn shard(&self, shard: u32, share: &ShardShare) -> Outcome {
         let (plan, policy) = (self.job.plan.clone(), self.job.policy.clone());
-        let request = ShardRequest { plan, which: ShardChoice::Number(shard), policy };
+        let request = ShardRequest { plan, which: ShardChoice::Number(shard), way: None, policy };
         match api::shard_shared(&request, share, self.watch()) {
             Ok(summary) => {
                 let end = say::ends_all(&summary.codes).then(|| exit_of(&summary.codes));
@@ -413,6 +413,7 @@ impl Work<'_> {
         PlanRequest {
             source: job.source.clone(),
             destination: job.destination.clone(),
+            there: None,
             out: job.plan.clone(),
             shards: Shards::Number(job.args.ranks.shards.unwrap_or(fair.min(SHARDS_MAX))),
             part_bytes: job.args.part_size,
@@ -429,7 +430,7 @@ impl Work<'_> {
     fn finish(&self, sum: &Outcome) -> u8 {
         let job = self.job;
         let request =
-            FinishRequest { plan: job.plan.clone(), merge: job.args.merge, policy: job.policy.clone() };
+            FinishRequest { plan: job.plan.clone(), merge: job.args.merge, way: None, policy: job.policy.clone() };
         let finished = match api::finish(&request, self.watch()) {
             Ok(finished) => finished,
             Err(e) => return self.could_not(&e),

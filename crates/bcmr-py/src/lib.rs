@@ -440,7 +440,7 @@ fn plan(
     let policy = policy(&o)?;
     o.end()?;
     let (source, destination, out) = (absolute(source)?, absolute(destination)?, absolute(out)?);
-    let request = PlanRequest { source, destination, out, shards, part_bytes, policy };
+    let request = PlanRequest { source, destination, there: None, out, shards, part_bytes, policy };
     let heard = Heard::default();
     let made = run(py, "plan", progress, |watch| api::plan(&request, watch), &heard)?;
     Ok((summary(py, &made.summary, &heard)?, made.shards))
@@ -463,7 +463,7 @@ fn shard(
     o.0.set_item("archive", true)?;
     let policy = policy(&o)?;
     o.end()?;
-    let request = ShardRequest { plan, which, policy };
+    let request = ShardRequest { plan, which, way: None, policy };
     done(py, "shard", progress, |watch| api::shard(&request, watch))
 }
 
@@ -479,7 +479,7 @@ fn finish(
     o.0.set_item("archive", true)?;
     let policy = policy(&o)?;
     o.end()?;
-    let request = FinishRequest { plan, merge, policy };
+    let request = FinishRequest { plan, merge, way: None, policy };
     let heard = Heard::default();
     let done = run(py, "finish", progress, |watch| api::finish(&request, watch), &heard)?;
     Ok((summary(py, &done.summary, &heard)?, hex(&done.root)))

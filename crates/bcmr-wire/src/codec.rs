@@ -8,11 +8,12 @@ use crate::frame;
 use crate::limits::{
     ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BASES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX,
     HAVE_BLOCKS_MAX, LEFT_OUT_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, PARTS_SUMS_MAX,
-    RULES_MAX, RUNS_MAX, SUMS_MAX, UNREADABLE_MAX, VALUES_MAX,
+    RULES_MAX, RUNS_MAX, SUMS_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings,
-    Owner, Patch, Piece, Policy, Run, Sum, Target, Time, Trouble, Wanted, WantedPart, Wide, data, kind,
+    Owner, Patch, Piece, Policy, Run, Sum, Target, Time, TreeStep, Trouble, Wanted, WantedPart, Wide, data,
+    kind,
 };
 use crate::rules;
 
@@ -87,6 +88,8 @@ impl<'a> Message<'a> {
             Message::Get { .. } => kind::GET,
             Message::Names { .. } => kind::NAMES,
             Message::Keeping(_) => kind::KEEPING,
+            Message::Tree { .. } => kind::TREE,
+            Message::IntoTree { .. } => kind::INTO_TREE,
             Message::Operand { .. } => kind::OPERAND,
             Message::Dir { .. } => kind::DIR,
             Message::Files { .. } => kind::FILES,
@@ -259,6 +262,12 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             Message::Names { names: r.list("names.names", 1, NAMES_MAX, |r| r.bytes("names.names"))? }
         }
         kind::KEEPING => Message::Keeping(read_keeping(r)?),
+        kind::TREE => Message::Tree {
+            path: r.bytes("tree.path")?,
+            plan: r.hash("tree.plan")?,
+            step: read_tree_step(r)?,
+        },
+        kind::INTO_TREE => Message::IntoTree { plan: r.hash("intotree.plan")?, all: r.bool("intotree.all")? },
         kind::OPERAND => Message::Operand {
             path: r.bytes("operand.path")?,
             whole: r.bool("operand.whole")?,
@@ -605,6 +614,37 @@ fn write_keeping(keeping: &Keeping<'_>, out: &mut Vec<u8>) {
     stay.iter().flatten().for_each(|number| put_v(u64::from(*number), out)); // [keeping.stay]
 }
 
+fn read_tree_step<'a>(r: &mut Reader<'a>) -> Result<TreeStep<'a>, Refused> {
+    const LINKS: &str = "tree.links";
+    Ok(match r.u8("tree.step")? {
+        0 => TreeStep::Make,
+        1 => TreeStep::Find,
+        2 => TreeStep::Link(r.list(LINKS, 2, TREE_LINKS_MAX, |r| Ok((r.bytes(LINKS)?, r.bytes(LINKS)?)))?),
+        3 => TreeStep::Publish { ino: r.v("tree.ino")? },
+        _ => return refuse("tree.step", Why::Unknown),
+    })
+}
+
+fn write_tree_step(step: &TreeStep<'_>, out: &mut Vec<u8>) {
+    // [tree.step]
+    match step {
+        TreeStep::Make => out.push(0),
+        TreeStep::Find => out.push(1),
+        TreeStep::Link(links) => {
+            out.push(2);
+            put_v(links.len() as u64, out); // [tree.links]
+            for (first, name) in links {
+                put_bytes(first, out);
+                put_bytes(name, out);
+            }
+        }
+        TreeStep::Publish { ino } => {
+            out.push(3);
+            put_v(*ino, out); // [tree.ino]
+        }
+    }
+}
+
 fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
     const TAG: &str = "event.kind";
     Ok(match r.u8(TAG)? {
@@ -717,6 +757,15 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         }
         Message::Names { names } => write_byte_strings(names, out), // [names.names]
         Message::Keeping(keeping) => write_keeping(keeping, out),
+        Message::Tree { path, plan, step } => {
+            put_bytes(path, out); // [tree.path]
+            out.extend_from_slice(plan); // [tree.plan]
+            write_tree_step(step, out);
+        }
+        Message::IntoTree { plan, all } => {
+            out.extend_from_slice(plan); // [intotree.plan]
+            out.push(u8::from(*all)); // [intotree.all]
+        }
         Message::Operand { path, whole, origin, dir, entry } => {
             put_bytes(path, out); // [operand.path]
             out.push(u8::from(*whole)); // [operand.whole]

@@ -113,7 +113,7 @@ impl Dialogue {
 /// What a request that is no transfer is answered with; `None` for every other message.
 fn answer_to(kind: u8) -> Option<Answer> {
     Some(match kind {
-        kind::STAT => Answer::Info,
+        kind::STAT | kind::TREE => Answer::Info,
         kind::LIST => Answer::Pages,
         kind::HASH | kind::MKDIR | kind::JOIN => Answer::Ok,
         kind::USAGE | kind::REMOVE => Answer::Used,

@@ -69,6 +69,8 @@ pub mod wide {
     pub const LEFT_OUT: u64 = 0x1_0000;
     /// Owners are known by their names where both sides have them.
     pub const NAMES: u64 = 0x2_0000;
+    /// Trees without a name that shards of plans fill.
+    pub const PLANS: u64 = 0x4_0000;
     /// A comparison for a mirror plans what would be deleted as the mirror does, and says what both sides are like.
     pub const PLANNED: u64 = 0x8_0000;
     /// Undoing what a receipt says.
@@ -76,7 +78,7 @@ pub mod wide {
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 27] = [
+const NAMES: [(Features, &str); 28] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -102,6 +104,7 @@ const NAMES: [(Features, &str); 27] = [
     (Features { caps: 0, wide: wide::KEEPING }, "keeping"),
     (Features { caps: 0, wide: wide::LEFT_OUT }, "left-out"),
     (Features { caps: 0, wide: wide::NAMES }, "names"),
+    (Features { caps: 0, wide: wide::PLANS }, "plans"),
     (Features { caps: 0, wide: wide::PLANNED }, "planned"),
     (Features { caps: 0, wide: wide::UNDO }, "undo"),
 ];
@@ -421,7 +424,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x1b_ffff));
+        assert_eq!(all, set(0x7f, 0x1f_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -111,6 +111,8 @@ pub const LINKS_MAX: usize = 1 << 20;
 pub const CLAIMS_MAX: usize = 1_835_008;
 /// What could not be looked at that a `Used` names: enough to know that its sums lack much.
 pub const UNREADABLE_MAX: usize = 256;
+/// Further names in one `Tree`.
+pub const TREE_LINKS_MAX: usize = 4096;
 /// Earlier copies that one `Put` may link to.
 pub const BASES_MAX: usize = 64;
 /// The first moment that a snapshot may be called by, and the last: of the years 1 to 9999.

@@ -364,6 +364,22 @@ pub struct Keeping<'a> {
     pub stay: Option<[u32; 3]>,
 }
 
+/// What is done with the tree without a name that the shards of a plan fill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TreeStep<'a> {
+    /// 0: it is made, unless it is there.
+    Make,
+    /// 1: it is looked for.
+    Find,
+    /// 2: files in it get further names: what has the first name of each pair gets the second, both below the tree.
+    Link(Vec<(&'a [u8], &'a [u8])>),
+    /// 3: it gets its name, if it has this inode.
+    Publish {
+        /// As `Info` has told it.
+        ino: u64,
+    },
+}
+
 /// What a number of an owner is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -431,6 +447,10 @@ pub enum Message<'a> {
     Keeping(Keeping<'a>),
     /// 0x24. `flags`: see [`undo`](crate::policy::undo).
     Undo { path: &'a [u8], flags: u8 },
+    /// 0x25
+    Tree { path: &'a [u8], plan: Hash, step: TreeStep<'a> },
+    /// 0x26
+    IntoTree { plan: Hash, all: bool },
     /// 0x30
     Operand { path: &'a [u8], whole: bool, origin: u64, dir: u64, entry: Entry<'a> },
     /// 0x31
@@ -542,6 +562,8 @@ pub mod kind {
     pub const NAMES: u8 = 0x22;
     pub const KEEPING: u8 = 0x23;
     pub const UNDO: u8 = 0x24;
+    pub const TREE: u8 = 0x25;
+    pub const INTO_TREE: u8 = 0x26;
     pub const OPERAND: u8 = 0x30;
     pub const DIR: u8 = 0x31;
     pub const FILES: u8 = 0x32;

@@ -9,11 +9,11 @@ use crate::limits::{
     FINER_BYTES_MAX, HAVE_BLOCKS_MAX, LEFT_OUT_MAX, MOMENT_FIRST, MOMENT_LAST, NAME_BYTES_MAX, NAMES_MAX,
     NUMBERS_MAX, OPERANDS_MAX, PARTS_SUMS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX,
     REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, RUNS_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
-    SUMS_MAX, TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
+    SUMS_MAX, TEXT_BYTES_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings, Patch, Piece, Policy,
-    Sum, Time, Trouble, Wanted, WantedPart, Wide, data, resume,
+    Sum, Time, TreeStep, Trouble, Wanted, WantedPart, Wide, data, resume,
 };
 use crate::{handshake, packed, policy};
 
@@ -80,6 +80,15 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             names.iter().try_for_each(|one| path("names.names", one))
         }
         Message::Keeping(one) => keeping(one),
+        Message::Tree { path: one, step, .. } => {
+            path("tree.path", one)?;
+            let TreeStep::Link(links) = step else { return Ok(()) };
+            counted("tree.links", links.len() as u64, TREE_LINKS_MAX as u64)?;
+            links
+                .iter()
+                .try_for_each(|(first, one)| path("tree.links", first).and_then(|()| path("tree.links", one)))
+        }
+        Message::IntoTree { .. } => Ok(()),
         Message::LeftOut { dir, names } => {
             id("leftout.dir", *dir)?;
             counted("leftout.names", names.len() as u64, LEFT_OUT_MAX as u64)?;

@@ -7,7 +7,7 @@ use crate::message::kind;
 /// What a client waits for after a request that is no transfer. An `Error` may always come instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To `Stat`.
+    /// To `Stat` and `Tree`.
     Info,
     /// To `List`: pages, then `Done`.
     Pages,
@@ -89,7 +89,7 @@ enum Class {
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 63] = [
+const ROWS: [(u8, &str, Class); 65] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),
@@ -116,6 +116,8 @@ const ROWS: [(u8, &str, Class); 63] = [
     (kind::NAMES, "Names", Class::Request),
     (kind::KEEPING, "Keeping", Class::Request),
     (kind::UNDO, "Undo", Class::Request),
+    (kind::TREE, "Tree", Class::Request),
+    (kind::INTO_TREE, "IntoTree", Class::Request),
     (kind::OPERAND, "Operand", Class::Entry),
     (kind::DIR, "Dir", Class::Entry),
     (kind::FILES, "Files", Class::Content),
@@ -218,14 +220,17 @@ mod tests {
         let content = vec![0x32, 0x33, 0x35, 0x36, 0x59, 0x5A, 0x5E];
         let replies: Vec<u8> = (0x40..=0x4C).chain([0x4E]).collect();
         let join = |parts: &[&[u8]]| parts.concat();
-        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23, 0x24];
+        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26];
         let table: [(State, Vec<u8>); 20] = [
             (State::ServerNew, vec![0x01]),
             (
                 State::ServerGreeted,
                 join(&[
                     &[6, 7],
-                    &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23, 0x24],
+                    &[
+                        0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23, 0x24,
+                        0x25, 0x26,
+                    ],
                 ]),
             ),
             (State::ClientNew, vec![0x02, 0x03, 6, 7]),

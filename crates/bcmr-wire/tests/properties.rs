@@ -257,6 +257,16 @@ impl<'a> Dice<'a> {
                 };
                 Message::Keeping(Keeping { bases: self.list(4, Dice::path), old, at, stay })
             }
+            kind::TREE => {
+                let step = match self.below(4) {
+                    0 => TreeStep::Make,
+                    1 => TreeStep::Find,
+                    2 => TreeStep::Link(vec![(self.path(), self.path())]),
+                    _ => TreeStep::Publish { ino: self.u64() },
+                };
+                Message::Tree { path: self.path(), plan: self.hash(), step }
+            }
+            kind::INTO_TREE => Message::IntoTree { plan: self.hash(), all: self.yes() },
             kind::GONE => Message::Gone { deleted: self.u64(), updated: self.u64() },
             kind::LEFT_OUT => {
                 let mut names = self.list(4, Dice::name);
@@ -427,6 +437,7 @@ fn heap(message: &Message<'_>) -> usize {
         Message::Get { policy: how, paths, names } => policy(how) + of(paths) + names.as_ref().map_or(0, of),
         Message::Names { names } | Message::LeftOut { names, .. } => of(names),
         Message::Keeping(keeping) => of(&keeping.bases),
+        Message::Tree { step: TreeStep::Link(links), .. } => of(links),
         Message::HaveBlocks { hashes, .. } | Message::Values { hashes, .. } => of(hashes),
         Message::Proof { tags, .. } => of(tags),
         Message::Wants { entries, .. } => of(entries),

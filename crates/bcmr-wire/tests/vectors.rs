@@ -185,6 +185,25 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             "00 02 00".into(),
             Message::Keeping(Keeping { bases: vec![], old: OldThings::Trashed, at: None, stay: None }),
         ),
+        (
+            "tree, made",
+            0x25,
+            format!("01 64 {h} 00"),
+            Message::Tree { path: b"d", plan: HASH, step: TreeStep::Make },
+        ),
+        (
+            "tree, links",
+            0x25,
+            format!("01 64 {h} 02 01 01 61 03 62 2f 63"),
+            Message::Tree { path: b"d", plan: HASH, step: TreeStep::Link(vec![(b"a", b"b/c")]) },
+        ),
+        (
+            "tree, published",
+            0x25,
+            format!("01 64 {h} 03 8001"),
+            Message::Tree { path: b"d", plan: HASH, step: TreeStep::Publish { ino: 128 } },
+        ),
+        ("into a tree", 0x26, format!("{h} 01"), Message::IntoTree { plan: HASH, all: true }),
         ("gone", 0x4E, "03 8001".into(), Message::Gone { deleted: 3, updated: 128 }),
         ("left out", 0x5C, "01 02 01 61 01 62".into(), Message::LeftOut { dir: 1, names: vec![b"a", b"b"] }),
         ("names", 0x22, "02 01 61 03 62 2f 63".to_owned(), Message::Names { names: vec![b"a", b"b/c"] }),
@@ -981,6 +1000,10 @@ fn what_just_fits_fits_and_one_more_does_not() {
         change(&mut keeping);
         Message::Keeping(keeping)
     };
+    let linked = |count| {
+        let step = TreeStep::Link(vec![(b"a".as_slice(), b"b".as_slice()); count]);
+        Message::Tree { path: b"d", plan: HASH, step }
+    };
     let left_out = |names: &[&'static [u8]]| Message::LeftOut { dir: 1, names: names.to_vec() };
     let names =
         |count| Message::Get { policy: policy(), paths: vec![b""], names: Some(vec![b"".as_slice(); count]) };
@@ -1066,6 +1089,8 @@ fn what_just_fits_fits_and_one_more_does_not() {
             kept(&|k| (k.at, k.old) = (Some(0), OldThings::Below(b"a"))),
             "keeping.old",
         ),
+        (linked(4096), linked(4097), "tree.links"),
+        (linked(1), linked(0), "tree.links"),
         (left_out(&[&b"a"[..]; 1024]), left_out(&[&b"a"[..]; 1025]), "leftout.names"),
         (left_out(&[b".a"]), left_out(&[]), "leftout.names"),
         (
@@ -1263,6 +1288,9 @@ fn every_path_is_one() {
         (Message::Get { policy: policy.clone(), paths: vec![bad], names: None }, "get.paths"),
         (Message::Get { policy: policy.clone(), paths: vec![b""], names: Some(vec![bad]) }, "get.names"),
         (Message::Names { names: vec![b"a", bad] }, "names.names"),
+        (Message::Tree { path: bad, plan: HASH, step: TreeStep::Find }, "tree.path"),
+        (Message::Tree { path: b"d", plan: HASH, step: TreeStep::Link(vec![(b"a", bad)]) }, "tree.links"),
+        (Message::Tree { path: b"d", plan: HASH, step: TreeStep::Link(vec![(bad, b"a")]) }, "tree.links"),
         (
             Message::Keeping(Keeping { bases: vec![bad], old: OldThings::Go, at: None, stay: None }),
             "keeping.bases",

@@ -27,7 +27,7 @@ use crate::peer::owners_here::OwnersHere;
 use crate::policy::{Collide, Compare, CopyPolicy, Dated, Preserve, Resume, Target, Verify};
 use crate::pulse::For;
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
-use crate::sender::announce::ToSend;
+use crate::sender::announce::{Extent, ToSend};
 use crate::sender::filter::Filter;
 use crate::sender::sending::{How, Links};
 use crate::sender::walk::SourceDir;
@@ -173,6 +173,38 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     Ok(summary)
 }
 
+/// Connects, with the terminal lent to ssh meanwhile. `behind` goes behind the greeting.
+pub(super) fn connect(
+    (address, way): (&Address, &Way),
+    load: LinkLoad,
+    terms: Terms,
+    behind: &[u8],
+    watch: Watch<'_>,
+) -> Result<Peer> {
+    watch.front.lend_terminal(true);
+    let peer = transport::connect(address, way, load, terms, behind, watch.cancel)?;
+    watch.front.lend_terminal(false);
+    Ok(peer)
+}
+
+/// How a client sends by what both sides can.
+pub(super) fn how_agreed(way: &Way, features: Features) -> How {
+    How {
+        origin: machine_number(),
+        fast: way.fast,
+        compress: agreed_compress(way.compress, features),
+        dedup: way.dedup && !way.fast && features.has_cap(caps::DEDUP),
+        delta: !way.fast && features.has_wide(wide::DELTA),
+        packed: features.has_wide(wide::PACKED),
+        parts: !way.fast && features.has_wide(wide::PARTS),
+        names_left_out: features.has_wide(wide::LEFT_OUT),
+        links: Links::Sent,
+        compares: false,
+        accounts: agreed_accounts(features),
+        expects_new: false,
+    }
+}
+
 /// A comparison is a copy that is not done; contents are compared by hashes.
 pub(super) fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
     match purpose {
@@ -195,7 +227,7 @@ pub(super) fn whole_home(address: Address) -> Address {
 }
 
 /// Does it again while the connection gets lost, as often as was asked for, each time after a longer pause.
-pub(super) fn with_retries(
+pub(crate) fn with_retries(
     way: &Way,
     policy: &CopyPolicy,
     watch: Watch<'_>,
@@ -269,12 +301,8 @@ impl Transfer<'_> {
 
     /// Connects, with the terminal lent to ssh meanwhile. `behind` goes behind the greeting.
     fn connect(&self, address: &Address, load: LinkLoad, required: Features, behind: &[u8]) -> Result<Peer> {
-        let (way, watch) = (self.way, self.watch);
-        watch.front.lend_terminal(true);
-        let terms = Terms { offered: offered(way, self.policy.alter.known_by), required };
-        let peer = transport::connect(address, way, load, terms, behind, watch.cancel)?;
-        watch.front.lend_terminal(false);
-        Ok(peer)
+        let terms = Terms { offered: offered(self.way, self.policy.alter.known_by), required };
+        connect((address, self.way), load, terms, behind, self.watch)
     }
 
     fn put_once(
@@ -365,20 +393,7 @@ impl Transfer<'_> {
     ) -> Result<Summary> {
         let (way, policy, cancel) = (self.way, self.policy, self.watch.cancel);
         let features = peer.agreed.features;
-        let how = How {
-            origin: machine_number(),
-            fast: way.fast,
-            compress: agreed_compress(way.compress, features),
-            dedup: way.dedup && !way.fast && features.has_cap(caps::DEDUP),
-            delta: !way.fast && features.has_wide(wide::DELTA),
-            packed: features.has_wide(wide::PACKED),
-            parts: !way.fast && features.has_wide(wide::PARTS),
-            names_left_out: features.has_wide(wide::LEFT_OUT),
-            links: Links::Sent,
-            compares: observer.compares,
-            accounts: agreed_accounts(features),
-            expects_new,
-        };
+        let how = How { compares: observer.compares, expects_new, ..how_agreed(way, features) };
         let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
         let mut kept;
         let (reader, separator): (&mut (dyn BufRead + Send), u8) = match names {
@@ -395,7 +410,7 @@ impl Transfer<'_> {
         let base = sources.first().map(PathBuf::as_path).unwrap_or(Path::new("."));
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
         let dir = SourceDir::root(dir, Node::root(base))?;
-        let what = ToSend::Names { base, dir, reader, separator };
+        let what = ToSend::Names { base, dir, reader, separator, extent: Extent::Some };
         send_all(peer, policy, how, observer, cancel, what).map(|counted| summary_of(&counted))
     }
 
@@ -487,6 +502,7 @@ impl Transfer<'_> {
             echo: true,
             streams,
             listed: list.is_some(),
+            tree: None,
             reach: Reach::Anywhere,
             dedup: false,
             keeping: false,

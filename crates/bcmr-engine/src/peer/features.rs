@@ -29,7 +29,8 @@ pub(crate) const OURS: Features = Features {
         | wide::LEFT_OUT
         | wide::NAMES
         | wide::PLANNED
-        | wide::UNDO,
+        | wide::UNDO
+        | wide::PLANS,
 };
 
 /// What a client with these options offers.

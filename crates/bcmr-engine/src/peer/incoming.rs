@@ -6,6 +6,7 @@ use crate::peer::owners_here::OwnersHere;
 use crate::receiver::claims::Meeting;
 use crate::tally::Tally;
 use crate::trouble::error_of;
+use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{Reach, Resolved};
 use bcmr_wire::message::{Entry, Kind as WireKind, Owner, Trouble};
 use fastcopy::meta::{Info, Kind, Time};
@@ -33,6 +34,8 @@ pub(crate) struct Incoming {
     pub(crate) streams: usize,
     /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
     pub(crate) listed: bool,
+    /// The target is a tree without a name, and a list says so many of its names.
+    pub(crate) tree: Option<TreeNames>,
     /// Where the target may lead.
     pub(crate) reach: Reach,
     /// Blocks that landed before may be used again.
@@ -48,6 +51,12 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// Whether the directory that is sent becomes the target with all that the sender names of it. That of a list is mostly only
+    /// where its names are.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.listed || self.tree == Some(TreeNames::All)
+    }
+
     /// A source's path as it is shown.
     pub(crate) fn shown(&self, path: &Path) -> PathBuf {
         let mut text = std::ffi::OsString::from(&self.source_prefix);

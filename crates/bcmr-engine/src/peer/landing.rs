@@ -26,6 +26,7 @@ use crate::receiver::dir_task::{Dropped, Hold, PairedDirs, Slot};
 use crate::receiver::directories::Marks;
 use crate::receiver::elsewhere::Elsewhere;
 use crate::receiver::extraneous::Extraneous;
+use crate::receiver::held::HeldNames;
 use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
@@ -36,6 +37,7 @@ use crate::trouble::error_of;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::keeping;
 use crate::verbs::manifest::Manifest;
+use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{Place, Where};
 use crate::verbs::snapshot::SnapshotRun;
 use crate::verbs::survey::Excludes;
@@ -46,6 +48,7 @@ use bcmr_wire::message::{Run, Wanted};
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::read_expected;
+use fastcopy::sync;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,13 +151,15 @@ pub(crate) fn landing<'a>(
     }
     let policy = transfer.policy;
     // [policy.mirror]: names of a list are never all that a directory has.
-    let extraneous = Extraneous::of(policy).filter(|_| !what.listed);
+    let extraneous = Extraneous::of(policy).filter(|_| what.is_whole());
     let aside = match &what.to.to {
         Where::Whole(place) => keeping::aside(policy, &what.reach, place)?,
         // Nothing is there that could be replaced.
         Where::Into(_) | Where::Name { .. } => None,
     };
     let extraneous = extraneous.map(|found| found.sparing(aside.as_ref().map(|aside| aside.id())));
+    // No other process is at work in the tree any more.
+    let extraneous = extraneous.map(|found| found.sweeping(what.tree.is_some()));
     let filter = Filter::new(&policy.filter)?;
     let hooks = FarHooks { manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
@@ -469,6 +474,7 @@ impl Destination<Far> for WireLanding<'_> {
             Entering::Operand | Entering::Whole | Entering::ListBase => {
                 self.desk.enter_top(&above.dst, entry.to, &src.info)?
             }
+            Entering::Walk if above.dst.is_recorded() => above.dst.enter_shared(self.desk.disk, entry.to)?,
             Entering::Walk | Entering::List | Entering::Round => {
                 self.desk.enter(hand, above, entry.to, src.info.mode)?
             }
@@ -500,7 +506,11 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
     const TAKES_BYTES: bool = true;
 
     fn list_base(&self, place: &Place) -> Result<DestDir<Sys>> {
-        self.base(place).map(DestDir::for_a_list)
+        if self.what.tree != Some(TreeNames::Some) {
+            return self.base(place).map(DestDir::for_a_list);
+        }
+        let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
+        DestDir::shared(self.desk.disk, dir, place.node.clone(), HeldNames::default(), self.policy)
     }
 
     fn top(
@@ -720,6 +730,12 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         let mut desk = self.desk;
         desk.publish_group(&mut desk.disk.hand());
         desk.sync_names();
+        // R2: what a summary tells of a tree that others fill too is on stable storage.
+        if let (Some(TreeNames::Some), Where::Whole(place)) = (self.what.tree, &self.what.to.to)
+            && let Err(e) = sync::filesystem(&place.dir)
+        {
+            desk.tally.fail(Error::os(Op::SyncTheFileSystemOf, place.node.path(), e));
+        }
         let plan = desk.hooks.extraneous.take().and_then(|found| found.plan(&desk.tally));
         let aside = desk.hooks.aside.take();
         if plan.is_some_and(|plan| plan.carry_out(self.policy, aside.as_deref(), &desk.tally)) {

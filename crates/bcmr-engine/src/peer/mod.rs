@@ -21,6 +21,7 @@ mod machine;
 mod named;
 mod names;
 mod owners_here;
+pub(crate) mod planned;
 mod policy_wire;
 mod questions;
 mod receiving;
@@ -34,6 +35,7 @@ mod ssh;
 mod talk;
 mod undoing;
 
+pub(crate) use client::with_retries;
 pub use client::{get, put};
 pub use globs::matching;
 pub use inspect::{Finding, OnTheWay, RemoveHow, doctor, hash, list, make_directory, remove, stat, usage};

@@ -24,10 +24,11 @@ use crate::peer::landing::{LocalSide, landing};
 use crate::peer::owners_here::OwnersHere;
 use crate::peer::reply::Reply;
 use crate::policy::{
-    Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, RemoveRequest, Target, UndoRequest,
+    Collide, CopyPolicy, Durability, FilterSpec, Follow, FollowDestination, RemoveRequest, Resume, Target,
+    UndoRequest,
 };
 use crate::remote::ServeRequest;
-use crate::sender::announce::ToSend;
+use crate::sender::announce::{Extent, ToSend};
 use crate::sender::item;
 use crate::sender::sending::{How, Links};
 use crate::sender::walk::SourceDir;
@@ -42,12 +43,13 @@ use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::directory::directory;
 use crate::verbs::look::{self, Listing, Unreadable};
-use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
+use crate::verbs::nameless::{NamelessTree, TreeNames};
+use crate::verbs::operands::{self, DestLink, Place, Reach, Resolved, Source, Where};
 use crate::verbs::snapshot::{self, SnapshotRun};
 use crate::verbs::undo::undo_in;
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
-use bcmr_wire::message::{self, Message};
+use bcmr_wire::message::{self, Message, TreeStep};
 use bcmr_wire::policy::{flags, remove as remove_flags, undo as undo_flags};
 use bcmr_wire::state::State;
 use fastcopy::dir::{Dir, NameBuf};
@@ -82,6 +84,8 @@ struct Serving {
     list: CollectedNames,
     /// What the next `Put` has beside its target.
     beside: Option<Beside>,
+    /// Into which tree of a plan it goes.
+    into: Option<IntoTree>,
     /// Why there is no store of blocks, where there should be one.
     no_store: Option<String>,
 }
@@ -91,6 +95,13 @@ struct Serving {
 struct CollectedNames {
     names: usize,
     bytes: Vec<u8>,
+}
+
+/// A tree of a plan that the next `Put` goes into.
+#[derive(Clone, Copy)]
+struct IntoTree {
+    plan: [u8; 32],
+    names: TreeNames,
 }
 
 /// What a client wants to have sent.
@@ -169,6 +180,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
         origin,
         list,
         beside: None,
+        into: None,
         no_store,
     };
     let served = serving.all(&mut peer);
@@ -233,16 +245,17 @@ impl Serving {
             let Some(frame) = first.inbox.recv()? else { return Ok(()) };
             let message = frame.message()?;
             let done = match message {
-                Message::Get { .. } if self.beside.is_some() => {
+                Message::Get { .. } if self.beside.is_some() || self.into.is_some() => {
                     Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::KeepingUnasked))
                 }
                 Message::Put { .. } | Message::Get { .. } => {
                     self.join(peer);
                     let list = std::mem::take(&mut self.list);
-                    let beside = self.beside.take();
-                    self.transfer(peer, message, list, beside)
+                    let (beside, into) = (self.beside.take(), self.into.take());
+                    self.transfer(peer, message, list, (beside, into))
                 }
                 Message::Keeping(keeping) => self.keep(peer, &keeping),
+                Message::IntoTree { plan, all } => self.into_tree(peer, plan, all),
                 Message::Names { names } => self.list.add(&names),
                 Message::Direct { count } => {
                     drop(frame);
@@ -275,6 +288,50 @@ impl Serving {
         }
         self.beside = Some(Beside::of(keeping, &|bytes| self.path(bytes)));
         Ok(())
+    }
+
+    /// The next `Put` goes into the tree of a plan.
+    fn into_tree(&mut self, peer: &Peer, plan: [u8; 32], all: bool) -> Result<()> {
+        if self.into.is_some() || !peer.agreed.features.has_wide(wide::PLANS) {
+            return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::TreeUnasked));
+        }
+        let names = if all { TreeNames::All } else { TreeNames::Some };
+        self.into = Some(IntoTree { plan, names });
+        Ok(())
+    }
+
+    /// The tree that a `Put` goes into, and what of its policy follows from that.
+    fn tree_of_put(
+        &self,
+        into: IntoTree,
+        policy: &mut CopyPolicy,
+        target: &Target,
+        (listed, is_survey): (bool, bool),
+    ) -> Result<Arc<Place>> {
+        let (Target::Exactly(path), true, false) = (target, listed, is_survey) else {
+            return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::TreeUnasked));
+        };
+        // R2: what is put into the tree is synced as a whole.
+        (policy.durability, policy.resume) = (Durability::Cache, Resume::Off);
+        let tree = NamelessTree::of(&self.reach, path, &into.plan)?;
+        Ok(operands::place(tree.open()?, &tree.path()))
+    }
+
+    /// What is done with the tree of a plan.
+    fn tree(&self, path: &[u8], plan: &[u8; 32], step: &TreeStep<'_>) -> Result<(NameBuf, Info)> {
+        self.writable(path)?;
+        let tree = NamelessTree::of(&self.reach, &self.path(path), plan)?;
+        let info = match step {
+            TreeStep::Make => tree.make()?,
+            TreeStep::Find => tree.find()?,
+            TreeStep::Publish { ino } => tree.publish(*ino)?,
+            TreeStep::Link(links) => {
+                let top = tree.open()?;
+                links.iter().try_for_each(|(first, name)| tree.link(&top, first, name))?;
+                tree.find()?
+            }
+        };
+        Ok((tree.name, info))
     }
 
     /// A path as a client means it: relative to the home directory, or to the root.
@@ -342,6 +399,10 @@ impl Serving {
                 self.writable(path)?;
                 directory(&self.reach, &self.path(path), *mode)?;
                 answer(stream, &Message::Ok { hash: None })
+            }
+            Message::Tree { path, plan, step } if peer.agreed.features.has_wide(wide::PLANS) => {
+                let (name, info) = self.tree(path, plan, step)?;
+                answer(stream, &Message::Info(item::entry(name.bytes(), &info, info.size, b"", &[])))
             }
             Message::Remove { path, flags } => {
                 self.writable(path)?;
@@ -430,7 +491,7 @@ impl Serving {
         peer: &Peer,
         message: Message<'_>,
         list: CollectedNames,
-        beside: Option<Beside>,
+        (beside, into): (Option<Beside>, Option<IntoTree>),
     ) -> Result<()> {
         let request = &self.request;
         match message {
@@ -457,12 +518,16 @@ impl Serving {
                     let note = Reason::ServerFollowsNoLink;
                     return Err(Error::ours(Code::Unsupported, Op::CopyTo, target.path(), note));
                 }
-                let (policy, target, snapshot) =
+                let (mut policy, target, snapshot) =
                     self.beside(beside, (policy, target), operands, links, survey.is_some())?;
+                let tree =
+                    into.map(|into| self.tree_of_put(into, &mut policy, &target, (listed, survey.is_some())));
+                let tree = tree.transpose()?;
                 let count = usize::try_from(operands.max(1)).unwrap_or(usize::MAX);
-                let mut to = match &snapshot {
-                    Some(run) => Resolved::at(run.place()?, &target, links),
-                    None => Resolved::of(&self.reach, &target, count, links, &policy)?,
+                let mut to = match (&snapshot, &tree) {
+                    (Some(run), _) => Resolved::at(run.place()?, &target, links),
+                    (None, Some(place)) => Resolved::at(Where::Whole(place.clone()), &target, links),
+                    (None, None) => Resolved::of(&self.reach, &target, count, links, &policy)?,
                 };
                 if listed && survey.is_none() {
                     to.make()?;
@@ -478,6 +543,7 @@ impl Serving {
                     echo: false,
                     streams: peer.streams.len(),
                     listed,
+                    tree: into.map(|into| into.names),
                     reach: self.again()?,
                     dedup,
                     keeping: peer.agreed.features.has_wide(wide::KEEPING),
@@ -697,7 +763,8 @@ impl Serving {
                 let dir: Arc<SourceDir> =
                     SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;
                 let mut reader = std::io::Cursor::new(list.bytes);
-                let what = ToSend::Names { base, dir, reader: &mut reader, separator: 0 };
+                let what =
+                    ToSend::Names { base, dir, reader: &mut reader, separator: 0, extent: Extent::Some };
                 send_all(peer, policy, how, &NoObserver, &cancel, what)
             }
         };

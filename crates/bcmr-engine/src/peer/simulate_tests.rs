@@ -425,6 +425,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         echo: false,
         streams,
         listed: false,
+        tree: None,
         reach: Reach::Anywhere,
         dedup: false,
         keeping: true,

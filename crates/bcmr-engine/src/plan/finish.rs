@@ -4,15 +4,18 @@
 //! Must not copy content. While anything is missing nothing is changed. What is changed is in a tree without a name until
 //! the one rename; each step may be done again, so a run that is killed is made good by the next.
 
+mod there;
+
 use super::along::{Along, along};
 use super::claim::{ClaimOf, ClaimsFolder};
-use super::folder::{MANIFEST, PlanFolder};
+use super::folder::PlanFolder;
 use super::format::{
     Digest, LandedEntry, PlanHeader, PlannedAs, PlannedEntry, ShardCounts, Version, kind_byte,
 };
 use super::live::{OnlyThere, only_there};
 use super::places::{below, open_stage, spot, stage_place, the_planned_source};
 use super::requests::{FinishRequest, Finished, PlanVerb};
+use super::sums::TreeSums;
 use super::take;
 use crate::alter::OwnersAndModes;
 use crate::blocks::{Cv, whole_hash_by};
@@ -28,7 +31,6 @@ use crate::receiver::losses::MetadataLosses;
 use crate::stage::{self, Home, Role};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
-use crate::verbs::manifest::Manifest;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -78,10 +80,14 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
             }
         }
         prove(&folder, &header, &plan, watch)?;
+        let there = header.there();
         let tally = Arc::new(Tally::new(watch));
         let run = PlanEnd::new(&folder, &header, &plan, request, tally);
         match header.verb {
-            PlanVerb::Copy => run.publish(),
+            PlanVerb::Copy => match &there {
+                Some(to) => run.publish_there(to),
+                None => run.publish(),
+            },
             PlanVerb::Sync { delete, .. } => run.bring(delete),
             PlanVerb::Check { compare, extra } => run.compare(compare, extra),
             PlanVerb::Remove => run.take_away(),
@@ -374,10 +380,7 @@ impl<'a> PlanEnd<'a> {
         let src = Dir::open(&self.src_path).map_err(fail(&self.src_path))?;
         let dst = top.reopen().map_err(fail(&self.dst_path))?;
         let last = !matches!(pass, Pass::Make { seals: false });
-        let manifest = match last && !self.is_live() {
-            true => Some(Manifest::begin(&self.folder.path.join(MANIFEST), Some(self.dst_path.clone()))?),
-            false => None,
-        };
+        let sums = TreeSums::begin(self.folder, &self.dst_path, last && !self.is_live())?;
         let mut going = PlanPass {
             run: self,
             pass,
@@ -385,21 +388,17 @@ impl<'a> PlanEnd<'a> {
             hand: self.disk.hand(),
             list: ListBuffer::new(),
             key: RandomState::new(),
-            root: blake3::Hasher::new(),
-            whole: Vec::new(),
+            sums,
             parts: Vec::new(),
-            manifest,
             sum: Sum { root: Digest::default(), counts: ShardCounts::default(), dirs: 0, further: 0 },
         };
         let top = Level::new(src, dst, beside, self.header.top);
         let gone = along((self.folder, self.header, self.plan), top, &mut going);
-        let PlanPass { manifest, root, mut sum, .. } = going;
-        if let Some(manifest) = manifest {
-            manifest.end(gone.is_ok())?;
-        }
+        let PlanPass { sums, mut sum, .. } = going;
+        let root = sums.end(gone.is_ok())?;
         sum.counts = gone?;
         if !self.is_live() {
-            sum.root = *root.finalize().as_bytes();
+            sum.root = root;
         }
         Ok(sum)
     }
@@ -451,12 +450,9 @@ struct PlanPass<'g, 'a> {
     list: ListBuffer,
     /// Of [`digest_of`].
     key: RandomState,
-    root: blake3::Hasher,
-    /// Room for what goes into that, and for paths.
-    whole: Vec<u8>,
+    sums: TreeSums,
     /// Of the large file that is gone through.
     parts: Vec<Cv>,
-    manifest: Option<Manifest>,
     sum: Sum,
 }
 
@@ -513,13 +509,7 @@ impl Along for PlanPass<'_, '_> {
         if is_first {
             self.parts.clear();
             self.expect(level, path, name, kind)?;
-            self.whole.clear();
-            self.whole.push(kind_byte(kind));
-            self.whole.extend_from_slice(&((path.len() + 1 + name.bytes().len()) as u32).to_le_bytes());
-            for part in [path, b"/", name.bytes()] {
-                self.whole.extend_from_slice(part);
-            }
-            self.root.update(&self.whole);
+            self.sums.entry(kind, path, name);
         }
         match (&entry.what, landed) {
             (PlannedAs::Whole(_), LandedEntry::File(hash)) => self.hashed(path, name, &hash),
@@ -527,8 +517,7 @@ impl Along for PlanPass<'_, '_> {
                 if of.kind == Kind::Link && !self.run.is_live() {
                     let target = level.dst.read_link(name);
                     let target = target.map_err(self.error_at(Op::ReadLink, path, Some(name)))?;
-                    self.root.update(&(target.as_bytes().len() as u32).to_le_bytes());
-                    self.root.update(target.as_bytes());
+                    self.sums.target(target.as_bytes());
                 }
                 Ok(())
             }
@@ -555,7 +544,7 @@ impl Along for PlanPass<'_, '_> {
             }
             (PlannedAs::Linked { of, first }, _) => {
                 self.sum.further += 1;
-                self.root.update(first);
+                self.sums.first(first);
                 let makes = matches!(self.pass, Pass::Make { .. });
                 if makes { self.link(level, path, (name, of), first) } else { Ok(()) }
             }
@@ -594,17 +583,8 @@ impl Along for PlanPass<'_, '_> {
 impl PlanPass<'_, '_> {
     /// The hash of a file.
     fn hashed(&mut self, path: &[u8], name: Name<'_>, hash: &Digest) -> Result<()> {
-        self.root.update(hash);
-        let Some(manifest) = &self.manifest else { return Ok(()) };
-        self.whole.clear();
-        if !path.is_empty() {
-            self.whole.extend_from_slice(path);
-            self.whole.push(b'/');
-        }
-        self.whole.extend_from_slice(name.bytes());
-        if let Err(e) = manifest.add_below(&self.whole, hash, || self.target(path, Some(name))) {
-            self.run.tally.lost(e);
-        }
+        let shown = || shown(&self.run.dst_path, path, Some(name));
+        self.sums.file((path, name), hash, &self.run.tally, shown);
         Ok(())
     }
 

@@ -8,9 +8,13 @@ use super::requests::PlanVerb;
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::Reason;
 use crate::policy::{Compare, DeleteMax};
+use crate::remote::Address;
 use bcmr_wire::bytes::ByteReader;
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::{Info, Kind, Time};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// `[plan.version]`
 const VERSION: u16 = 1;
@@ -229,6 +233,49 @@ pub(super) struct PlanHeader {
     pub(super) shards: Vec<ShardTotals>,
     /// What becomes of all that.
     pub(super) verb: PlanVerb,
+    /// The machine of the destination, if that is another one.
+    pub(super) host: Option<PlanHost>,
+}
+
+/// Another machine, as it was typed: nothing of how to get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PlanHost {
+    user: Option<String>,
+    host: String,
+    port: Option<u16>,
+}
+
+/// Bytes of a user or of a host.
+const HOST_BYTES_MAX: usize = 255;
+
+impl PlanHost {
+    pub(super) fn of(address: &Address) -> PlanHost {
+        let Address { user, host, port, .. } = address.clone();
+        PlanHost { user, host, port }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = self.port.unwrap_or(0).to_le_bytes().to_vec();
+        put_bytes(&mut out, self.user.as_deref().unwrap_or_default().as_bytes());
+        put_bytes(&mut out, self.host.as_bytes());
+        out
+    }
+
+    /// The machine that bytes are. L1: nothing in them is an option to ssh, nor obeyed by a shell.
+    fn read(bytes: &[u8]) -> Option<PlanHost> {
+        let mut from = ByteReader::new(bytes);
+        let port = u16::from_le_bytes(from.array()?);
+        let mut word = |signs: &str| {
+            let text = std::str::from_utf8(take_bytes(&mut from)?).ok()?;
+            let is_good = |c: char| c.is_alphanumeric() || signs.contains(c);
+            let fits = text.len() <= HOST_BYTES_MAX && !text.starts_with('-');
+            (fits && text.chars().all(is_good)).then(|| text.to_owned())
+        };
+        let (user, host) = (word("._-+@")?, word("._-:%")?);
+        let fits = from.rest().is_empty() && !host.is_empty();
+        let (user, port) = (Some(user).filter(|user| !user.is_empty()), Some(port).filter(|port| *port != 0));
+        fits.then_some(PlanHost { user, host, port })
+    }
 }
 
 /// What a verb is called in a plan.
@@ -303,12 +350,20 @@ mod tag {
     pub(super) const PART_BYTES: u8 = 6;
     pub(super) const SHARDS: u8 = 7;
     pub(super) const VERB: u8 = 8;
+    pub(super) const HOST: u8 = 9;
 }
 
 /// From this tag on a field that is not known is passed over.
 const OPTIONAL_FROM: u8 = 128;
 
 impl PlanHeader {
+    /// The destination, if it is on another machine.
+    pub(super) fn there(&self) -> Option<Address> {
+        let PlanHost { user, host, port } = self.host.clone()?;
+        let path = PathBuf::from(OsStr::from_bytes(&self.destination));
+        Some(Address { user, host, port, path })
+    }
+
     /// What the stage's name is made from: everything that makes this plan another one.
     pub(super) fn identity(&self) -> Digest {
         let nowhere = NameBuf::new(b"-").unwrap_or_else(|| self.stage.clone());
@@ -341,6 +396,9 @@ impl PlanHeader {
         if let Some(verb) = verb_bytes(self.verb) {
             field(tag::VERB, &verb); // [plan.verb]
         }
+        if let Some(host) = &self.host {
+            field(tag::HOST, &host.bytes()); // [plan.host]
+        }
         out
     }
 
@@ -370,7 +428,7 @@ impl PlanHeader {
 
     fn fields(payload: &[u8]) -> Result<PlanHeader, Damage> {
         let mut from = ByteReader::new(payload);
-        let mut known: [Option<&[u8]>; 9] = [None; 9];
+        let mut known: [Option<&[u8]>; 10] = [None; 10];
         while let Some(tag) = from.u8() {
             let bytes = take_bytes(&mut from).ok_or(DAMAGED)?;
             match known.get_mut(usize::from(tag)) {
@@ -403,6 +461,10 @@ impl PlanHeader {
             Ok(bytes) => verb_of(bytes).ok_or(Damage(Reason::PlanOfOtherVersion))?,
             Err(_) => PlanVerb::Copy,
         };
+        let host = match field(tag::HOST) {
+            Ok(bytes) => Some(PlanHost::read(bytes).ok_or(DAMAGED)?),
+            Err(_) => None,
+        };
         let is_absolute = |path: &[u8]| path.first() == Some(&b'/') && !path.contains(&0);
         let (source, destination) = (field(tag::SOURCE)?.to_vec(), field(tag::DESTINATION)?.to_vec());
         let stage = NameBuf::new(field(tag::STAGE)?).ok_or(DAMAGED)?;
@@ -410,11 +472,14 @@ impl PlanHeader {
         let count = shards.len();
         let many = count == 0 || count > SHARDS_MAX as usize;
         // Parts are put together in a tree without a name.
-        let fits = verb == PlanVerb::Copy || part_bytes == 0;
-        if !is_absolute(&source) || !is_absolute(&destination) || !parts || many || !fits {
+        let is_copy = verb == PlanVerb::Copy;
+        let fits = (is_copy && host.is_none() || part_bytes == 0) && (is_copy || host.is_none());
+        // There it may be below the home directory.
+        let is_place = is_absolute(&destination) || host.is_some() && !destination.contains(&0);
+        if !is_absolute(&source) || !is_place || !parts || many || !fits {
             return Err(DAMAGED);
         }
-        Ok(PlanHeader { source, destination, stage, top, part_bytes, shards, verb })
+        Ok(PlanHeader { source, destination, stage, top, part_bytes, shards, verb, host })
     }
 }
 
@@ -781,6 +846,7 @@ mod tests {
                 ShardTotals::default(),
             ],
             verb: PlanVerb::Copy,
+            host: None,
         }
     }
 

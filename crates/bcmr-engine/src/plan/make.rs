@@ -4,22 +4,26 @@
 //! alone.
 
 use super::folder::{EntriesFile, PlanFolder};
-use super::format::{EntriesFrame, PlanHeader, PlannedAs, PlannedEntry, SHARDS_MAX, ShardTotals, Version};
+use super::format::{
+    Digest, EntriesFrame, PlanHeader, PlanHost, PlannedAs, PlannedEntry, SHARDS_MAX, ShardTotals, Version,
+};
 use super::others::{Alone, GivenTo, OtherWalkers};
 use super::places::{Spot, spot};
 use super::requests::{PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
+use super::there::filling;
 use super::together::adopt;
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::node::Node;
+use crate::peer::planned::TreeThere;
 use crate::policy::{Collide, CopyPolicy};
-use crate::receiver::land;
 use crate::remove;
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
+use crate::verbs::nameless::NamelessTree;
 use crate::verbs::operands::{self, Dest, Place, Reach};
 use crate::verbs::sync;
 use fastcopy::dir::{Dir, NameBuf};
@@ -80,7 +84,8 @@ pub fn plan_together(
 ) -> Result<PlanMade> {
     let source = &request.source;
     let policy = &request.policy;
-    for path in [source, &request.destination] {
+    let here = request.there.is_none().then_some(&request.destination);
+    for path in std::iter::once(source).chain(here) {
         if !path.is_absolute() {
             return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
         }
@@ -89,7 +94,7 @@ pub fn plan_together(
     let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
     let src = SourceDir::root(dir, Node::root(source))?.with_ignores(&filter)?;
     let out = spot(&request.out, Op::WritePlan)?;
-    let to = ends(request, verb, (&src, &filter), &out)?;
+    let to = ends(request, verb, (&src, &filter), &out, watch)?;
     let folder = PlanFolder::make(&out.place.dir, out.name.as_name(), &request.out)?;
     let fail = failed(&request.out);
     let (all, linked) = (Sorter::new(&folder.dir), Sorter::new(&folder.dir));
@@ -129,7 +134,8 @@ pub fn plan_together(
             u32::try_from(bytes.div_ceil(most.max(1))).unwrap_or(u32::MAX).clamp(1, SHARDS_MAX)
         }
     };
-    let part_bytes = if verb == PlanVerb::Copy { part_bytes(request.part_bytes, bytes, count) } else { 0 };
+    let in_parts = verb == PlanVerb::Copy && matches!(to, PlanEnds::Here(_));
+    let part_bytes = if in_parts { part_bytes(request.part_bytes, bytes, count) } else { 0 };
     let mut cutter = Cutter::new(&folder.dir, verb, (count, cost), part_bytes);
     let (mut all, mut later) = (all.merged().map_err(&fail)?, later.merged().map_err(&fail)?);
     cutter.everything(&mut all, &mut later, &request.out, watch)?;
@@ -140,48 +146,78 @@ pub fn plan_together(
     let mut header = PlanHeader {
         source: source.as_os_str().as_bytes().to_vec(),
         destination: request.destination.as_os_str().as_bytes().to_vec(),
-        stage: to.name.clone(),
+        stage: to.name().clone(),
         top: Version::of(&src.info),
         part_bytes,
         shards: totals,
         verb,
+        host: request.there.as_ref().map(|(address, _)| PlanHost::of(address)),
     };
     if verb == PlanVerb::Copy {
-        make_stage(&mut header, &to, &request.destination)?;
+        header.stage = to.make_stage(&header.identity())?;
     }
     folder.write_header(&header)?;
     Ok(PlanMade { summary, shards: count })
 }
 
-/// Makes the tree that shards of a copy fill.
-fn make_stage(header: &mut PlanHeader, to: &Spot, shown: &Path) -> Result<()> {
-    let identity = land::home_of(&to.place.dir).map_err(|e| Error::os(Op::Stat, to.place.node.path(), e))?;
-    let stage = identity.plan(&header.identity());
-    header.stage =
-        stage.ok_or_else(|| Error::ours(Code::Io, Op::NameAStageFor, shown, Reason::NoNameForStage))?;
-    let made = land::ensure_dir(&to.place.dir, header.stage.as_name(), 0o700);
-    made.map(drop).map_err(|e| Error::os(Op::MakeDirectory, to.place.node.join(header.stage.as_name()), e))
+/// Where the destination is.
+enum PlanEnds<'w> {
+    Here(Spot),
+    There(Box<TreeThere<'w>>, NameBuf),
+}
+
+impl PlanEnds<'_> {
+    fn name(&self) -> &NameBuf {
+        match self {
+            PlanEnds::Here(Spot { name, .. }) | PlanEnds::There(_, name) => name,
+        }
+    }
+
+    /// Makes the tree that shards of the copy with this identity fill. Returns what it is called.
+    fn make_stage(self, identity: &Digest) -> Result<NameBuf> {
+        match self {
+            PlanEnds::Here(Spot { place, name }) => {
+                let tree = NamelessTree::beside(place, name, identity)?;
+                tree.make()?;
+                Ok(tree.name)
+            }
+            PlanEnds::There(tree, _) => {
+                let tree = tree.of(*identity);
+                let made = tree.make()?;
+                tree.end(Ok(Summary::default()))?;
+                Ok(made.name)
+            }
+        }
+    }
 }
 
 /// The place of the destination, after what must not be between it, the source and the plan was looked for.
-fn ends(
-    request: &PlanRequest,
+fn ends<'w>(
+    request: &'w PlanRequest,
     verb: PlanVerb,
     (src, filter): (&SourceDir, &Filter),
     out: &Spot,
-) -> Result<Spot> {
+    watch: Watch<'w>,
+) -> Result<PlanEnds<'w>> {
     let PlanRequest { source, destination, policy, .. } = request;
     if verb == PlanVerb::Remove {
         remove::guard(&src.dir, source)?;
     }
-    let to = spot(destination, Op::CopyTo)?;
     let apart = |spot: &Spot| {
         let dest = Dest::Named { dir: spot.place.clone(), name: spot.name.clone() };
         operands::nesting(&Reach::Anywhere, &src.info, true, &dest, policy, source, Op::Plan)
     };
     apart(out)?;
+    if let Some((address, way)) = &request.there {
+        // What cannot be reached is told before the walk.
+        let tree = TreeThere::reach((address, way), Digest::default(), &filling(policy), watch)?;
+        let name =
+            NameBuf::new(b"-").ok_or_else(|| failed(destination)(io::ErrorKind::InvalidInput.into()))?;
+        return Ok(PlanEnds::There(Box::new(tree), name));
+    }
+    let to = spot(destination, Op::CopyTo)?;
     if verb == PlanVerb::Remove {
-        return Ok(to);
+        return Ok(PlanEnds::Here(to));
     }
     if let PlanVerb::Sync { delete: Some(_), .. } = verb {
         // The end asks the source for each name that is to go, and not the filter.
@@ -206,7 +242,7 @@ fn ends(
             Err(Error::ours(Code::Refused, Op::Plan, source, Reason::SameDirectory))
         }
         Err(e) if Code::of(&e) != Code::NotFound => Err(Error::os(Op::Stat, destination, e)),
-        _ => Ok(to),
+        _ => Ok(PlanEnds::Here(to)),
     }
 }
 

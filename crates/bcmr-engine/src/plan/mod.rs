@@ -19,7 +19,9 @@ mod shard;
 mod share;
 mod sorter;
 mod status;
+mod sums;
 mod take;
+mod there;
 mod together;
 mod walk;
 
@@ -34,4 +36,5 @@ pub use requests::{
 pub use shard::{shard, shard_shared};
 pub use share::{ShardShare, SplitOff};
 pub use status::{PlanStatus, ShardStatus, status};
+pub use there::destination;
 pub use together::walk_part;

@@ -4,6 +4,7 @@
 
 use crate::event::Summary;
 use crate::policy::{Compare, CopyPolicy, DeleteMax};
+use crate::remote::{Address, Way};
 use std::path::PathBuf;
 
 /// Into how many shards a plan is cut.
@@ -43,8 +44,10 @@ pub enum PlanVerb {
 pub struct PlanRequest {
     /// The directory that is copied, as an absolute path: every machine that does a shard finds it under this.
     pub source: PathBuf,
-    /// What it becomes, as an absolute path.
+    /// What it becomes, as an absolute path; on another machine that of `there`.
     pub destination: PathBuf,
+    /// The destination, if it is on another machine, and how to get there.
+    pub there: Option<(Address, Way)>,
     /// Where the plan is written.
     pub out: PathBuf,
     /// How it is cut.
@@ -82,6 +85,8 @@ pub struct ShardRequest {
     pub plan: PathBuf,
     /// Which.
     pub which: ShardChoice,
+    /// How to get to the destination, if it is on another machine.
+    pub way: Option<Way>,
     /// How content is read, written and verified, and threads; what is kept is everything.
     pub policy: CopyPolicy,
 }
@@ -93,6 +98,8 @@ pub struct FinishRequest {
     pub plan: PathBuf,
     /// A destination that is there is merged with.
     pub merge: bool,
+    /// How to get to the destination, if it is on another machine.
+    pub way: Option<Way>,
     /// The umask.
     pub policy: CopyPolicy,
 }

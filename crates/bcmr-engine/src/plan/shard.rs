@@ -17,11 +17,14 @@ use super::places::{below, open_stage, spot, the_planned_source};
 use super::requests::{PlanVerb, ShardChoice, ShardRequest};
 use super::share::{FrameStep, ShardShare};
 use super::take;
+use super::there;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Front, Question, Summary, Watch};
 use crate::node::os;
-use crate::policy::{Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, Mirror, Preserve, Resume};
+use crate::peer::planned::TreeThere;
+use crate::peer::with_retries;
+use crate::policy::{Collide, Compare, CopyPolicy, Mirror};
 use crate::receiver::land;
 use crate::remove;
 use crate::sender::names::Names;
@@ -95,6 +98,8 @@ type Outcomes<'a> = dyn FnMut(&NameBuf) -> Option<(Info, Option<Digest>)> + 'a;
 enum ShardWay<'a> {
     /// Copies them into the tree of all shards, or brings them into a destination that is there.
     Brings(Box<Rounds<'a>>),
+    /// Sends them into the tree of all shards on another machine.
+    Sends(Box<TreeThere<'a>>),
     Compares(ComparedRounds<'a, 'a>),
     TakesAway,
 }
@@ -120,7 +125,11 @@ pub fn shard_shared(request: &ShardRequest, share: &ShardShare, watch: Watch<'_>
     let run = |shard: u32, share: &ShardShare, held: HeldClaim<'_>| -> Result<Summary> {
         let guard = held.during(|| {
             refuse_while_finishing(&claims, &folder)?;
-            one(&folder, &header, &plan, &results, (shard, share), request, watch, &held)
+            let once = || one(&folder, &header, &plan, &results, (shard, share), request, watch, &held);
+            match &request.way {
+                Some(way) => with_retries(way, &request.policy, watch, once),
+                None => once(),
+            }
         });
         held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
         guard
@@ -239,19 +248,20 @@ fn one(
     let policy = policy_of(header.verb, &request.policy);
     let disk = Sys::with(policy.io);
     // What is filled: a tree without a name, or what is there; nothing is where names are only looked at or taken away.
+    let there = header.there();
     let (mut stage, stage_path) = match header.verb {
-        PlanVerb::Copy => {
+        PlanVerb::Copy if there.is_none() => {
             let (_, stage, path) = open_stage(header)?;
             (stage, path)
         }
-        PlanVerb::Sync { .. } | PlanVerb::Check { .. } | PlanVerb::Remove => {
+        PlanVerb::Copy | PlanVerb::Sync { .. } | PlanVerb::Check { .. } | PlanVerb::Remove => {
             the_planned_source(&src, header)?;
             let here = src.try_clone().map_err(|e| Error::os(Op::Open, &src_path, e))?;
             (here, dst_path.clone())
         }
     };
     // R8: while it is locked, `sessions` leaves it alone. Where another shard of this machine has it locked, it does as well.
-    let locks = header.verb == PlanVerb::Copy;
+    let locks = header.verb == PlanVerb::Copy && there.is_none();
     let _lock = locks.then(|| stage.reopen().map(|dir| (dir.try_lock(), dir)));
     let shown = folder.result_path(shard);
     let before = recorded(folder, plan, results, shard).map_err(|e| Error::os(Op::ReadPlan, shown, e))?;
@@ -267,6 +277,10 @@ fn one(
     let check = Check { policy, compare, extra, alike: false, root, own_name: root, tally };
     let survey = Survey::new(policy, tally, Box::new(check))?;
     let way = match header.verb {
+        PlanVerb::Copy if let Some(to) = &there => {
+            let tree = there::reach((folder, header), (to, request.way.as_ref()), policy, heard)?;
+            ShardWay::Sends(Box::new(tree))
+        }
         PlanVerb::Copy => {
             let tree = (&stage, &*stage_path);
             ShardWay::Brings(Box::new(Rounds::begin(&disk, policy, heard, &src_path, tree, ground)?))
@@ -292,21 +306,7 @@ fn one(
 
 /// How entries are dealt with.
 fn policy_of(verb: PlanVerb, asked: &CopyPolicy) -> CopyPolicy {
-    let policy = CopyPolicy {
-        recursive: false,
-        follow: Follow::Never,
-        // Further names are made in the end, when all first ones are there.
-        preserve: Preserve { links: false, ..Preserve::ALL },
-        // Nothing that an earlier run has left is believed, unless it was recorded.
-        collide: Collide::Replace,
-        mirror: Mirror::Off,
-        durability: Durability::Cache,
-        resume: Resume::Off,
-        hashes: true,
-        filter: FilterSpec::everything(),
-        dry_run: false,
-        ..asked.clone()
-    };
+    let policy = there::filling(asked);
     match verb {
         PlanVerb::Sync { by_content, .. } => CopyPolicy {
             collide: if by_content { Collide::IfContentDiffers } else { Collide::IfDifferent },
@@ -416,6 +416,7 @@ impl ShardWork<'_> {
         let ShardWork { header, watch, tally, way, .. } = self;
         match way {
             ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
+            ShardWay::Sends(tree) => sum = tree.end(Ok(sum))?,
             ShardWay::Compares(compared) => compared.end(),
             ShardWay::TakesAway => {}
         }
@@ -452,7 +453,8 @@ impl ShardWork<'_> {
         }
         // R5: what a failed sync was for is copied again, and never synced a second time.
         let frames = std::mem::take(waiting);
-        if matches!(self.header.verb, PlanVerb::Copy | PlanVerb::Sync { .. }) {
+        // On another machine it was synced before it was told.
+        if matches!(self.way, ShardWay::Brings(_)) {
             sync::filesystem(&self.stage)?;
         }
         for frame in frames {
@@ -469,6 +471,7 @@ impl ShardWork<'_> {
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
         match &self.way {
             ShardWay::Brings(copies) => self.brought(copies, dirs, sum),
+            ShardWay::Sends(tree) => self.sent(tree, dirs, sum),
             ShardWay::Compares(compared) => {
                 let before = self.tally.summary();
                 compared.round(dirs.iter().map(all_names_of).collect());
@@ -501,6 +504,41 @@ impl ShardWork<'_> {
                 return Ok(None);
             }
             let mut arrived = |name: &NameBuf| done.take(number, name);
+            whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
+        }
+        Ok(whole.then_some((counts, landed)))
+    }
+
+    /// The same of entries that are sent to another machine.
+    fn sent(
+        &self,
+        tree: &TreeThere<'_>,
+        dirs: &[PlannedDir],
+        sum: &mut Summary,
+    ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
+        let (done, mut hashes) = there::fill(tree, &self.src_path, dirs, self.policy)?;
+        let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
+        sum.add(Summary { dirs: 0, ..done });
+        let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
+        counts.lost = self.listener.lost.swap(0, Relaxed);
+        for dir in dirs {
+            if self.watch.cancel.is_set() {
+                return Ok(None);
+            }
+            let fail = |e| Error::os(Op::OpenDirectory, self.src_path.join(OsStr::from_bytes(&dir.path)), e);
+            let src = match below(&self.src, &dir.path) {
+                Ok(src) => src,
+                Err(e) => {
+                    self.tally.fail(fail(e));
+                    whole = false;
+                    continue;
+                }
+            };
+            // S3, S4: what the plan says it was before it was read and after, it was in between.
+            let mut arrived = |name: &NameBuf| {
+                let seen = src.look(name.as_name()).ok().flatten()?;
+                Some((seen, there::hash_of(&mut hashes, dir, name)))
+            };
             whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
         }
         Ok(whole.then_some((counts, landed)))

@@ -274,6 +274,10 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     /// Everything in it is done: owner, mode, times.
     fn seal(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: WhenComplete<'_, S, D>) {
         let dst = &pair.dst;
+        // Others fill it as well; who ends that seals it.
+        if dst.is_recorded() {
+            return self.done_one();
+        }
         if dst.is_poisoned() {
             if let Some(Err(e)) = pair.above.as_ref().map(|above| dst.take_back(self.disk, &above.dst)) {
                 self.tally.fail(e);

@@ -71,6 +71,8 @@ pub(crate) struct Extraneous {
     most: DeleteMax,
     /// What holds that which is kept: it stays wherever it is met.
     spared: Option<(u64, u64)>,
+    /// What runs that were killed have left goes at once.
+    sweeps: bool,
     root: OnceLock<MirrorRoot>,
     /// Names in the directories of the destination.
     entries: AtomicU64,
@@ -103,6 +105,7 @@ impl Extraneous {
             mirror,
             most,
             spared: None,
+            sweeps: false,
             root,
             entries,
             has_source,
@@ -113,6 +116,11 @@ impl Extraneous {
     /// The same, and the directory `spared` stays wherever it is met.
     pub(crate) fn sparing(self, spared: Option<(u64, u64)>) -> Extraneous {
         Extraneous { spared, ..self }
+    }
+
+    /// The same; where `sweeps`, no other run is at work there, and what those that were killed have left goes at once.
+    pub(crate) fn sweeping(self, sweeps: bool) -> Extraneous {
+        Extraneous { sweeps, ..self }
     }
 
     /// `dir` becomes what the directory `source` is. Without this nothing goes.
@@ -215,6 +223,10 @@ impl Extraneous {
         for name in rest {
             // M5: what this program needs to go on, or is at right now.
             if is_ours(name.as_name()) || stage::is_random(name.as_name()) {
+                if self.sweeps {
+                    let gone = Sys::new().remove_tree(at.dir, name.as_name());
+                    gone.map_err(fail(Op::RemoveUnfinished))?;
+                }
                 continue;
             }
             let looked = at.dir.look(name.as_name());

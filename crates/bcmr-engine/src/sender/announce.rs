@@ -50,7 +50,18 @@ pub(crate) enum ToSend<'a> {
         reader: &'a mut (dyn BufRead + Send),
         /// What ends a name: `\n` or NUL.
         separator: u8,
+        /// What is not named.
+        extent: Extent,
     },
+}
+
+/// What the names of a list are of all that there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Some: a directory that is named is sent with what is in it.
+    Some,
+    /// All: a directory that is named has nothing in it, and of those that names lead through nothing else counts.
+    All,
 }
 
 /// A directory on the way down.
@@ -97,8 +108,8 @@ impl<'s, 'a> Announcer<'s, 'a> {
                     Err(e) => self.sending.fail(None, e),
                 }
             }),
-            ToSend::Names { base, dir, reader, separator } => {
-                self.listed(base, &dir, ListedNames { reader, separator, base })
+            ToSend::Names { base, dir, reader, separator, extent } => {
+                self.listed(base, &dir, ListedNames { reader, separator, base }, extent)
             }
         };
         if let Err(e) = walked {
@@ -387,14 +398,22 @@ impl<'s, 'a> Announcer<'s, 'a> {
     // ---- a list of names ----
 
     /// Sends names of a list, each with the directories that lead to it.
-    fn listed(&mut self, base: &Path, dir: &Arc<SourceDir>, names: ListedNames<'_>) -> Result<()> {
+    fn listed(
+        &mut self,
+        base: &Path,
+        dir: &Arc<SourceDir>,
+        names: ListedNames<'_>,
+        extent: Extent,
+    ) -> Result<()> {
         let src = match dir.with_ignores(&self.sending.filter) {
             Ok(src) => src,
             Err(e) => return self.sending.fail(None, e),
         };
         let Some(top) = self.top(base, &src, None)? else { return Ok(()) };
-        // What is listed is never all there is.
-        top.mark_incomplete();
+        if extent == Extent::Some {
+            // What is listed is not all there is.
+            top.mark_incomplete();
+        }
         let mut chain = Chain::new((top, Names::default()));
         let (sending, recursive) = (self.sending, self.sending.push.policy.recursive);
         let mut leave = |(place, names): (Arc<AnnouncedDir>, Names)| {
@@ -415,7 +434,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             };
             let Some((last, dirs)) = parts.split_last() else { continue };
             let last = last.as_name();
-            if !chain.go(dirs, &mut leave, |(above, _), name| self.down(above, name))? {
+            if !chain.go(dirs, &mut leave, |(above, _), name| self.down(above, name, extent))? {
                 continue;
             }
             let (place, names) = chain.last();
@@ -442,7 +461,10 @@ impl<'s, 'a> Announcer<'s, 'a> {
             } else if let Err(e) = takes_kind(recursive, info.kind, Op::Copy, || src.node.join(last)) {
                 self.sending.fail(Some(place), e)?;
             } else if let Some((child, src)) = self.child(place, last)? {
-                self.tree(child, src)?;
+                match extent {
+                    Extent::Some => self.tree(child, src)?,
+                    Extent::All => self.sending.schedule.release(&child),
+                }
             }
         }
         let top = chain.end(&mut leave);
@@ -456,6 +478,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
         &mut self,
         above: &Arc<AnnouncedDir>,
         name: Name<'_>,
+        extent: Extent,
     ) -> Result<Option<(Arc<AnnouncedDir>, Names)>> {
         let src = match self.sending.handles.get(above) {
             Ok(src) => src,
@@ -465,7 +488,9 @@ impl<'s, 'a> Announcer<'s, 'a> {
             return Ok(None);
         }
         let Some((place, _)) = self.child(above, name)? else { return Ok(None) };
-        place.mark_incomplete();
+        if extent == Extent::Some {
+            place.mark_incomplete();
+        }
         Ok(Some((place, Names::default())))
     }
 }

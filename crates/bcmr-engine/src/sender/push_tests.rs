@@ -10,7 +10,7 @@ use crate::event::Cancel;
 use crate::policy::*;
 use crate::pulse::Pulse;
 use crate::remote::Compress;
-use crate::sender::announce::ToSend;
+use crate::sender::announce::{Extent, ToSend};
 use crate::sender::operand::{Reach, Source, source};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, SendObserver};
 use crate::sender::push::push;
@@ -836,7 +836,7 @@ fn send_paths(
                 let dir = fastcopy::dir::Dir::open(&paths[0]).unwrap();
                 let dir = SourceDir::root(dir, crate::node::Node::root(&paths[0])).unwrap();
                 let reader = Box::leak(Box::new(std::io::Cursor::new(names.unwrap().to_vec())));
-                ToSend::Names { base: &paths[0], dir, reader, separator: b'\n' }
+                ToSend::Names { base: &paths[0], dir, reader, separator: b'\n', extent: Extent::Some }
             }
         };
         let pushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -1,12 +1,18 @@
 //! `plan`, `shard` and `finish`.
 
+use super::remote::{self, Absent, with_peer};
+use crate::cli::bcmr::connection::{ConnectArgs, Reach, RemoteArgs, no_connection};
 use crate::cli::bcmr::plan::{self, FinishArgs, PlanArgs, ShardArgs};
 use crate::env::Env;
-use crate::say::{plan as words, slurm};
+use crate::say::{self, plan as words, slurm};
 use crate::show::{Show, Verb};
 use crate::ui::{self, Start};
-use bcmr_engine::event::Summary;
+use crate::usage::Usage;
+use bcmr_engine::control;
+use bcmr_engine::error::Error;
+use bcmr_engine::event::{Event, Summary, Watch};
 use bcmr_engine::plan::PlanVerb;
+use bcmr_engine::remote::{Address, Way};
 use bcmr_engine::verbs::WholeFile;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -23,23 +29,60 @@ fn told(show: &Show, exit: u8, text: Option<String>) -> u8 {
     }
 }
 
+/// How to get to the machine of the destination, where that is another one.
+fn reached(
+    to: Option<&Address>,
+    (connect, remote): (&ConnectArgs, Option<&RemoteArgs>),
+    env: &Env,
+) -> Result<Option<Reach>, Usage> {
+    let Some(to) = to else { return no_connection(connect, remote).map(|()| None) };
+    let config = remote::configuration(env)?;
+    plan::reached(connect, remote, to, &config).map(Some)
+}
+
+/// Does something with the bcmr of the destination's machine, where that is another one.
+fn with_destination<T>(
+    to: Option<(&Address, &Reach)>,
+    watch: Watch<'_>,
+    mut ask: impl FnMut(Option<Way>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let Some((to, reach)) = to else { return ask(None) };
+    let note = |text: String| watch.front.event(Event::Note(text.into()));
+    watch.front.lend_terminal(true);
+    let done = with_peer(to, reach, watch.cancel, &note, |way| ask(Some(way.clone())));
+    watch.front.lend_terminal(false);
+    done.map_err(Absent::error)
+}
+
+/// The destination of a plan, if it is on another machine; what cannot be read is told by the run.
+fn destination(plan: &Path) -> Option<Address> {
+    bcmr_engine::plan::destination(plan).ok().flatten()
+}
+
 /// Runs `plan`.
 pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
     if let Some(path) = &args.status {
         return status(path);
     }
     let from = crate::env::started_in();
-    let typed = plan::plan(args, &from, env).and_then(|job| Ok((job, plan::slurm(args, &from)?)));
-    let ((request, verb, show), slurm) = match typed {
+    let typed = plan::plan(args, &from, env).and_then(|job| {
+        let reach = reached(job.1.as_ref(), (&args.connect.0, None), env)?;
+        Ok((job, reach, plan::slurm(args, &from)?))
+    });
+    let ((mut request, there, verb, show), reach, slurm) = match typed {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Plan, &u),
     };
     let sources = [request.source.clone()];
     let mut made = None;
-    let destination = (verb != PlanVerb::Remove).then_some(&*request.destination);
+    let shown = there.as_ref().map_or_else(|| request.destination.clone(), remote::written);
+    let destination = (verb != PlanVerb::Remove).then_some(&*shown);
     let start = start(&sources, destination, request.policy.jobs);
     let exit = ui::run(&show, start, |watch| {
-        let plan = bcmr_engine::plan::plan_for(&request, verb, watch)?;
+        let plan = with_destination(there.as_ref().zip(reach.as_ref()), watch, |way| {
+            request.there = there.clone().zip(way);
+            bcmr_engine::plan::plan_for(&request, verb, watch)
+        })?;
         // The counts are of what is to be done: the line about what was done would be wrong.
         let summary = Summary { cancelled: plan.summary.cancelled, ..Summary::default() };
         made = Some(plan);
@@ -72,20 +115,44 @@ fn write_scripts(plan: &Path, dir: &Path, shards: u32) -> Result<(), u8> {
 
 /// Runs `shard`.
 pub fn shard(args: &ShardArgs, env: &Env) -> u8 {
-    let (request, show) = plan::shard(args, env);
+    let (mut request, show) = plan::shard(args, env);
     let sources = [request.plan.clone()];
+    let to = destination(&request.plan);
+    let reach = match reached(to.as_ref(), (&args.connect, Some(&args.remote)), env) {
+        Ok(reach) => reach,
+        Err(u) => return super::verb::usage(Verb::Shard, &u),
+    };
     ui::run(&show, start(&sources, None, request.policy.jobs), |watch| {
-        bcmr_engine::plan::shard(&request, watch)
+        let Some(reach) = &reach else { return bcmr_engine::plan::shard(&request, watch) };
+        let deaf = |e: Error| watch.front.event(Event::Note(say::deaf(&e).into()));
+        control::hearing(&env.meeting, &reach.way.throttle, watch.progress, deaf, || {
+            with_destination(to.as_ref().zip(Some(reach)), watch, |way| {
+                request.way = way;
+                bcmr_engine::plan::shard(&request, watch)
+            })
+        })
     })
 }
 
 /// Runs `finish`.
 pub fn finish(args: &FinishArgs, env: &Env) -> u8 {
-    let (request, show) = plan::finish(args, env);
+    let (mut request, show) = plan::finish(args, env);
     let sources = [request.plan.clone()];
+    let to = destination(&request.plan);
+    let reach = match reached(to.as_ref(), (&args.connect, None), env) {
+        Ok(_) if to.is_some() && args.merge => {
+            let usage = Usage::new("--merge puts a tree into a destination on this machine");
+            return super::verb::usage(Verb::Finish, &usage);
+        }
+        Ok(reach) => reach,
+        Err(u) => return super::verb::usage(Verb::Finish, &u),
+    };
     let mut root = None;
     let exit = ui::run(&show, start(&sources, None, 1), |watch| {
-        let finished = bcmr_engine::plan::finish(&request, watch)?;
+        let finished = with_destination(to.as_ref().zip(reach.as_ref()), watch, |way| {
+            request.way = way;
+            bcmr_engine::plan::finish(&request, watch)
+        })?;
         // Only a copy has one.
         root = Some(finished.root).filter(|root| *root != [0; 32]);
         Ok(finished.summary)

@@ -580,6 +580,12 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::OldKeptThere => "what was there is kept there; to undo it all, run bcmr undo {0}:{1}",
         Reason::NotBelowRoot => "what it is about is not below the root of this server",
+        Reason::TreeUnasked => "the tree of a plan was said of no list of names to one place",
+        Reason::PlanWithoutWay => "the plan is of another machine, and how to get there was not said",
+        Reason::PlanMergesHere => "only on one machine is a tree put into a destination that is there",
+        Reason::TreeLacksSome => {
+            "what the shards have copied is not whole, or the source lacks some of it by now; make another plan"
+        }
         Reason::KeepingUnasked => "what is to be kept was said of no copy of one directory's contents",
         Reason::OldKept => "what was there is kept; to undo it all, run bcmr undo {0}",
         Reason::SourceIsEmpty => "the source is empty; is everything mounted?",

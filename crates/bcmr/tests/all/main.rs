@@ -34,6 +34,7 @@ mod odd;
 mod operands;
 mod owners_far;
 mod plan;
+mod plan_far;
 mod plan_kills;
 mod races;
 mod relay;

@@ -53,14 +53,14 @@ impl Site {
     }
 }
 
-fn root_of(ran: &Ran) -> String {
+pub fn root_of(ran: &Ran) -> String {
     let root = ran.out.lines().find_map(|line| line.strip_prefix("root "));
     root.unwrap_or_else(|| panic!("no root: {}", ran.out)).to_owned()
 }
 
 /// A little of everything, in a few directories: two names of one file far apart, empty directories first and last, a file
 /// that is cut into parts with a hole in it.
-fn mixed(site: &Site) {
+pub fn mixed(site: &Site) {
     let src = site.tmp.dir("src");
     for (name, content) in
         [("a", "one"), ("d/b", "two"), ("d/e/c", "three"), ("d-x", "four"), ("z/y", "five")]

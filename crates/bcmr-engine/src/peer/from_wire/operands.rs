@@ -152,13 +152,11 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
         let src = t.far(entry, Node::root(shown))?;
         let (place, name) = match dest {
             Dest::Whole(place) => {
-                let dst = if t.what.listed {
-                    t.to.list_base(&place)?
-                } else {
+                if t.what.is_whole() {
                     t.to.fills(&src, &place)?;
-                    t.to.base(&place)?
-                };
-                let pair = WireTransfer::<D>::pair(Arc::new(src), dst, !t.what.listed, spot);
+                }
+                let dst = if t.what.listed { t.to.list_base(&place)? } else { t.to.base(&place)? };
+                let pair = WireTransfer::<D>::pair(Arc::new(src), dst, t.what.is_whole(), spot);
                 return Ok(Some(dirs.opened(t, id, t.to.top(pair, &t.dropped))));
             }
             Dest::Named { dir, name } => (dir, name),

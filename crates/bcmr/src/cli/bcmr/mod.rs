@@ -206,13 +206,13 @@ pub enum Command {
         override_usage = "bcmr shard [OPTIONS] PLAN K\n       bcmr shard [OPTIONS] PLAN --next\n       bcmr shard [OPTIONS] PLAN --all",
         after_long_help = EXIT_STATUS
     )]
-    Shard(ShardArgs),
+    Shard(Box<ShardArgs>),
     /// Publish what the shards of a plan have copied
     ///
     /// While a shard is missing nothing is changed, and the shards to do again are named. What was published stands in
     /// PLAN/receipt, with a hash over everything, and the BLAKE3 of each file in PLAN/manifest.
     #[command(override_usage = "bcmr finish [OPTIONS] PLAN", after_long_help = EXIT_STATUS)]
-    Finish(FinishArgs),
+    Finish(Box<FinishArgs>),
     /// List what interrupted copies left, or remove it
     ///
     /// Looks below DIR for files and directories that `copy -C` or `-s` has not finished, and for what any killed copy
@@ -331,7 +331,12 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
                 a.connect.order(m);
             }
             Command::Move(a) => a.filters.order(m),
-            Command::Plan(a) => a.filters.order(m),
+            Command::Plan(a) => {
+                a.filters.order(m);
+                a.connect.0.order(m);
+            }
+            Command::Shard(a) => a.connect.order(m),
+            Command::Finish(a) => a.connect.order(m),
             Command::Ls(a) => a.look.connect.order(m),
             Command::Stat(a) => a.look.connect.order(m),
             Command::Du(a) => a.look.connect.order(m),
@@ -343,8 +348,6 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
             | Command::Sessions(_)
             | Command::Ctl(_)
             | Command::Undo(_)
-            | Command::Shard(_)
-            | Command::Finish(_)
             | Command::Serve(_)
             | Command::Schema
             | Command::Completions { .. }

@@ -2,6 +2,7 @@
 //!
 //! Must not know how a request is carried out.
 
+use super::connection::{ConnectArgs, PlaneArg, Reach, RemoteArgs, no_connection, reach, with_port};
 use super::filters::{FilterArgs, filter};
 use super::how::{VerifyArg, verify};
 use super::jobs::{JobsArg, jobs};
@@ -9,12 +10,14 @@ use super::output::{OutputArgs, show};
 use super::size::size;
 use super::sync::delete_max;
 use crate::address::{self, Operand};
+use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::plan::{FinishRequest, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards};
 use bcmr_engine::policy::{Compare, CopyPolicy, DeleteMax, Io};
-use clap::{Args, ValueEnum, ValueHint};
+use bcmr_engine::remote::Address;
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum, ValueHint};
 use std::path::{Path, PathBuf};
 
 pub(super) const PLAN_EXAMPLES: &str = "Examples:
@@ -23,6 +26,7 @@ pub(super) const PLAN_EXAMPLES: &str = "Examples:
   bcmr shard p --all                                  do all that no other process is at
   bcmr plan --status p                                how far it is
   bcmr finish p                                       publish the tree
+  bcmr plan /data/src host:dst --out p                a copy to another machine, each shard over a connection of its own
   bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards
   bcmr plan --verb remove old --out p                 remove a tree, in shards";
 
@@ -31,7 +35,7 @@ pub struct PlanArgs {
     /// The directory to copy
     #[arg(value_name = "SRC", required_unless_present = "status", value_hint = ValueHint::DirPath)]
     pub source: Option<PathBuf>,
-    /// What it becomes, or is compared with; all machines find both under these paths
+    /// What it becomes, or is compared with; all machines find both under these paths, but for a copy to host:path
     #[arg(value_name = "DST", required_if_eq_any = [("verb", "copy"), ("verb", "sync"), ("verb", "check")], value_hint = ValueHint::AnyPath)]
     pub destination: Option<PathBuf>,
     /// What becomes of SRC
@@ -68,6 +72,8 @@ pub struct PlanArgs {
     pub filters: FilterArgs,
     #[command(flatten)]
     pub jobs: JobsArg,
+    #[command(flatten)]
+    pub connect: PlanConnect,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -174,6 +180,10 @@ pub struct ShardArgs {
     )]
     pub verify: Option<VerifyArg>,
     #[command(flatten)]
+    pub remote: RemoteArgs,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
 }
 
@@ -186,7 +196,33 @@ pub struct FinishArgs {
     #[arg(long)]
     pub merge: bool,
     #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// How a connection is made, beside a `-o` that means something else.
+#[derive(Debug)]
+pub struct PlanConnect(pub ConnectArgs);
+
+impl FromArgMatches for PlanConnect {
+    fn from_arg_matches(m: &ArgMatches) -> Result<PlanConnect, clap::Error> {
+        ConnectArgs::from_arg_matches(m).map(PlanConnect)
+    }
+
+    fn update_from_arg_matches(&mut self, m: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(m)
+    }
+}
+
+impl Args for PlanConnect {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        ConnectArgs::augment_args(command).mut_arg("option", |option| option.short(None))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        PlanConnect::augment_args(command)
+    }
 }
 
 /// A power of two of at least 4 MiB.
@@ -204,7 +240,7 @@ fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
         Operand::Here(path) if path.as_os_str().is_empty() => Err(Usage::new("a path is empty")),
         Operand::Here(path) => Ok(from.join(path)),
         Operand::There(_) => {
-            let say = "a plan is about paths that every machine sees, and not about another machine's";
+            let say = "a plan is about paths that every machine sees; only the destination of a copy may be on another machine";
             Err(Usage::new(say).or("for a name with a colon put ./ before it"))
         }
     }
@@ -219,14 +255,57 @@ fn policy(jobs: usize, env: &Env) -> CopyPolicy {
     CopyPolicy { io: Io::AUTO, ..CopyPolicy::archive(jobs, env.me, env.umask) }
 }
 
+/// The destination of a plan, if it is on another machine.
+fn there(a: &PlanArgs) -> Result<Option<Address>, Usage> {
+    let address = match (&a.destination, a.verb) {
+        (Some(typed), PlannedVerb::Copy) => match address::parse(typed)? {
+            Operand::There(address) => Some(with_port(address, &a.connect.0, typed)?),
+            Operand::Here(_) => None,
+        },
+        _ => None,
+    };
+    if address.is_none() {
+        no_connection(&a.connect.0, None)?;
+    } else if a.part_size.is_some() {
+        return Err(Usage::new("--part-size is about a destination that every machine sees"));
+    }
+    Ok(address)
+}
+
+/// How to get to the destination of a plan on the machine of `to`.
+pub fn reached(
+    connect: &ConnectArgs,
+    remote: Option<&RemoteArgs>,
+    to: &Address,
+    config: &Config,
+) -> Result<Reach, Usage> {
+    let beside = remote.and_then(|r| {
+        let direct = (r.direct == Some(PlaneArg::Direct)).then_some("--direct");
+        direct.or(r.parallel.is_some_and(|n| n > 1).then_some("--parallel"))
+    });
+    if let Some(flag) = beside {
+        return Err(Usage::new(format!("{flag} is not for shards: each has one connection"))
+            .or("more shards at a time take more connections"));
+    }
+    reach(connect, remote, false, &to.host, config)
+}
+
 /// What `plan` arguments mean, without `--status`, typed in the directory `from`.
-pub fn plan(a: &PlanArgs, from: &Path, env: &Env) -> Result<(PlanRequest, PlanVerb, Show), Usage> {
+pub fn plan(
+    a: &PlanArgs,
+    from: &Path,
+    env: &Env,
+) -> Result<(PlanRequest, Option<Address>, PlanVerb, Show), Usage> {
     let verb = planned_verb(a)?;
     let source = absolute(a.source.as_ref(), from)?;
+    let there = there(a)?;
     let destination = match (verb, &a.destination) {
         (PlanVerb::Remove, None) => source.clone(),
         (PlanVerb::Remove, Some(_)) => return Err(Usage::new("what is removed has no destination")),
-        (_, destination) => absolute(destination.as_ref(), from)?,
+        (_, destination) => match &there {
+            Some(to) => to.path.clone(),
+            None => absolute(destination.as_ref(), from)?,
+        },
     };
     let out = absolute(a.out.as_ref(), from)?;
     let shards = a.shard_size.map_or(Shards::Number(a.shards), Shards::OfBytes);
@@ -235,8 +314,8 @@ pub fn plan(a: &PlanArgs, from: &Path, env: &Env) -> Result<(PlanRequest, PlanVe
     let filter = filter(&a.filters);
     let policy = CopyPolicy { one_file_system, filter, ..policy(jobs(&a.jobs, env), env) };
     let part_bytes = a.part_size;
-    let request = PlanRequest { source, destination, out, shards, part_bytes, policy };
-    Ok((request, verb, show(Verb::Plan, &a.output, false, Again::Same, env)))
+    let request = PlanRequest { source, destination, there: None, out, shards, part_bytes, policy };
+    Ok((request, there, verb, show(Verb::Plan, &a.output, false, Again::Same, env)))
 }
 
 /// What `shard` arguments mean.
@@ -249,11 +328,11 @@ pub fn shard(a: &ShardArgs, env: &Env) -> (ShardRequest, Show) {
     let verify = verify(a.verify);
     let policy = CopyPolicy { verify, ..policy(jobs(&a.jobs, env), env) };
     let show = Show { verify, ..show(Verb::Shard, &a.output, false, Again::Same, env) };
-    (ShardRequest { plan: a.plan.clone(), which, policy }, show)
+    (ShardRequest { plan: a.plan.clone(), which, way: None, policy }, show)
 }
 
 /// What `finish` arguments mean.
 pub fn finish(a: &FinishArgs, env: &Env) -> (FinishRequest, Show) {
-    let request = FinishRequest { plan: a.plan.clone(), merge: a.merge, policy: policy(1, env) };
+    let request = FinishRequest { plan: a.plan.clone(), merge: a.merge, way: None, policy: policy(1, env) };
     (request, show(Verb::Finish, &a.output, false, Again::Same, env))
 }

@@ -7,7 +7,7 @@ use super::peer::*;
 use bcmr_wire::handshake::{self, Features, caps, wide};
 use bcmr_wire::message::{
     Codec, Event, FileState, Keeping, Message, Note, OldThings, Owner, Patch, Piece, Run, Sum, Target,
-    Trouble, Wanted, WantedPart, kind,
+    TreeStep, Trouble, Wanted, WantedPart, kind,
 };
 use bcmr_wire::policy::flags;
 use bcmr_wire::state::{Answer, State, name};
@@ -49,6 +49,8 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         get(b"pub"),
         Message::Names { names: vec![b"f"] },
         Message::Keeping(Keeping { bases: vec![b"pub"], old: OldThings::Go, at: None, stay: None }),
+        Message::Tree { path: b"pub/made", plan: [7; 32], step: TreeStep::Find },
+        Message::IntoTree { plan: [7; 32], all: false },
         operand(1, dir(b"x")),
         subdir(2, 1, b"made"),
         files(1, 1, vec![file(b"made", 4)], &content),

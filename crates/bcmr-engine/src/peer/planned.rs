@@ -1,0 +1,266 @@
+//! The tree of a plan on another machine, as a client has it: made, filled from lists of names, ended, and given its name.
+//!
+//! Must not know what a plan is, nor which names its shards have. One connection; one transfer after the other.
+
+use super::client::{connect, end, how_agreed};
+use super::events::{ClientObserver, summary_of};
+use super::features::offered;
+use super::policy_wire::{Lists, policy_out};
+use super::sending::send_all;
+use super::talk::{await_answer, prefix, send, shown_path};
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Summary, Watch};
+use crate::node::Node;
+use crate::policy::CopyPolicy;
+use crate::remote::{Address, Purpose, Way};
+use crate::sender::announce::{Extent, ToSend};
+use crate::sender::out::SendObserver;
+use crate::sender::walk::SourceDir;
+use crate::transport::ssh::LinkLoad;
+use crate::transport::{Peer, Terms};
+use crate::trouble::error_of;
+use bcmr_wire::handshake::{Features, guarantees, wide};
+use bcmr_wire::limits::TREE_LINKS_MAX;
+use bcmr_wire::message::{self, Event as WireEvent, Message, TreeStep, Trouble};
+use fastcopy::dir::{Dir, NameBuf};
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Hashes of what landed, by path below the tree.
+pub(crate) type LandedHashes = HashMap<Vec<u8>, [u8; 32]>;
+
+/// What the tree is over there.
+pub(crate) struct TreeFound {
+    pub(crate) name: NameBuf,
+    pub(crate) ino: u64,
+}
+
+/// Further names in one request: so many bytes of paths.
+const LINK_BYTES: usize = 1 << 20;
+
+/// Names that wait to be sent: of what is called the first, each with its further name.
+#[derive(Default)]
+struct WaitingLinks {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+}
+
+/// The tree of a plan, over one connection.
+pub(crate) struct TreeThere<'a> {
+    peer: Peer,
+    to: Address,
+    way: &'a Way,
+    plan: [u8; 32],
+    watch: Watch<'a>,
+    /// Further names that were not sent yet.
+    links: Mutex<WaitingLinks>,
+}
+
+impl<'a> TreeThere<'a> {
+    /// Connects to where `to` is, which the tree of the plan with this hash becomes; `policy` is what it is filled by.
+    ///
+    /// # Errors
+    /// There is no connection, or the bcmr there knows nothing of plans.
+    pub(crate) fn reach(
+        (to, way): (&Address, &'a Way),
+        plan: [u8; 32],
+        policy: &CopyPolicy,
+        watch: Watch<'a>,
+    ) -> Result<TreeThere<'a>> {
+        let lists = Lists::of(policy)?;
+        let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, Purpose::Copy);
+        let required = guarantees(&how).or(Features { caps: 0, wide: wide::PLANS });
+        let terms = Terms { offered: offered(way, policy.alter.known_by), required };
+        let peer = connect((to, way), LinkLoad::Heavy, terms, &[], watch)?;
+        if let Some(first) = peer.streams.first() {
+            first.pulse().goes_by(&way.throttle);
+        }
+        Ok(TreeThere { peer, to: to.clone(), way, plan, watch, links: Mutex::default() })
+    }
+
+    /// The same connection for a plan with another hash.
+    pub(crate) fn of(self, plan: [u8; 32]) -> TreeThere<'a> {
+        TreeThere { plan, ..self }
+    }
+
+    fn step(&self, step: TreeStep<'_>) -> Result<TreeFound> {
+        let path = self.to.path.as_os_str().as_bytes();
+        send(&self.peer, &Message::Tree { path, plan: self.plan, step })?;
+        let frame = await_answer(&self.peer, self.watch.cancel)?;
+        let refused = || Error::ours(Code::Protocol, Op::TalkTo, &self.to.host, Reason::AnswerToAnother);
+        match frame.message()? {
+            Message::Info(entry) => {
+                let name = NameBuf::new(entry.name).ok_or_else(refused)?;
+                Ok(TreeFound { name, ino: entry.ino })
+            }
+            Message::Error(trouble) => {
+                let e = error_of(&trouble);
+                Err(Error { path: shown_path(&self.to, &e.path), ..e })
+            }
+            _ => Err(refused()),
+        }
+    }
+
+    /// Makes the tree, unless it is there.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn make(&self) -> Result<TreeFound> {
+        self.step(TreeStep::Make)
+    }
+
+    /// Looks for it.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(crate) fn find(&self) -> Result<TreeFound> {
+        self.step(TreeStep::Find)
+    }
+
+    /// Gives what is called `first` in it the further name `path`, at the latest with [`TreeThere::all_linked`].
+    ///
+    /// # Errors
+    /// One of those that wait cannot be made.
+    pub(crate) fn link(&self, first: &[u8], path: &[u8]) -> Result<()> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.pairs.push((first.to_vec(), path.to_vec()));
+        links.bytes += first.len() + path.len();
+        let is_full = links.pairs.len() >= TREE_LINKS_MAX || links.bytes >= LINK_BYTES;
+        drop(links);
+        if is_full { self.all_linked() } else { Ok(()) }
+    }
+
+    /// Every further name is there.
+    ///
+    /// # Errors
+    /// One cannot be made.
+    pub(crate) fn all_linked(&self) -> Result<()> {
+        let links = std::mem::take(&mut *self.links.lock().unwrap_or_else(PoisonError::into_inner));
+        if links.pairs.is_empty() {
+            return Ok(());
+        }
+        let links = links.pairs.iter().map(|(first, path)| (&**first, &**path)).collect();
+        self.step(TreeStep::Link(links)).map(drop)
+    }
+
+    /// Gives it its name, if it has this inode.
+    ///
+    /// # Errors
+    /// It has not got it.
+    pub(crate) fn publish(&self, ino: u64) -> Result<()> {
+        self.step(TreeStep::Publish { ino }).map(drop)
+    }
+
+    /// Sends the names that `reader` has, each with a zero behind it, from below `source` into the tree; `most` is how many hashes
+    /// are wanted at most. What landed is on stable storage when this returns,
+    /// unless they are all there are: then [`TreeThere::publish`] sees to that.
+    ///
+    /// # Errors
+    /// The connection was lost, or the transfer failed as a whole.
+    pub(crate) fn put(
+        &self,
+        source: &Path,
+        (reader, most): (&mut (dyn BufRead + Send), usize),
+        extent: Extent,
+        policy: &CopyPolicy,
+    ) -> Result<(Summary, LandedHashes)> {
+        let lists = Lists::of(policy)?;
+        let sent =
+            policy_out(policy, &lists, self.way.fast, self.way.dedup, self.way.compress, Purpose::Copy);
+        let path = self.to.path.as_os_str().as_bytes();
+        send(&self.peer, &Message::IntoTree { plan: self.plan, all: extent == Extent::All })?;
+        let (target, items) = (message::Target::Exactly, self.watch.items);
+        send(&self.peer, &Message::Put { policy: sent, target, path, operands: 0, items })?;
+        let observer = TreeObserver {
+            inner: ClientObserver {
+                watch: self.watch,
+                prefix: prefix(&self.to),
+                target: self.to.path.clone(),
+                manifest: None,
+                tells_hashes: false,
+                unwritten: Default::default(),
+                compares: false,
+                compared: Mutex::default(),
+            },
+            most,
+            landed: Mutex::default(),
+        };
+        let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
+        let dir = SourceDir::root(dir, Node::root(source))?;
+        let what = ToSend::Names { base: source, dir, reader, separator: 0, extent };
+        let how = how_agreed(self.way, self.peer.agreed.features);
+        let counted = send_all(&self.peer, policy, how, &observer, self.watch.cancel, what)?;
+        let landed = observer.landed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((summary_of(&counted), landed.hashes))
+    }
+
+    /// Ends the connection.
+    ///
+    /// # Errors
+    /// Those of `result`.
+    pub(crate) fn end(self, result: Result<Summary>) -> Result<Summary> {
+        end(self.peer, result, self.watch)
+    }
+}
+
+/// What was told of what landed.
+#[derive(Default)]
+struct Landed {
+    /// What paths are below.
+    base: Vec<u8>,
+    hashes: LandedHashes,
+}
+
+/// Keeps hashes, and passes on everything else.
+struct TreeObserver<'a> {
+    inner: ClientObserver<'a>,
+    /// So many hashes are to be told.
+    most: usize,
+    landed: Mutex<Landed>,
+}
+
+impl SendObserver for TreeObserver<'_> {
+    fn failed(&self, error: &Error) {
+        self.inner.failed(error);
+    }
+    fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+        self.inner.excluded(path);
+    }
+    fn sends(&self, path: &dyn Fn() -> PathBuf) {
+        self.inner.sends(path);
+    }
+    fn found(&self, items: u64, bytes: u64, last: bool) {
+        self.inner.found(items, bytes, last);
+    }
+    fn landed(&self, items: u64, bytes: u64) {
+        self.inner.landed(items, bytes);
+    }
+    fn there(&self, bytes: u64) {
+        self.inner.there(bytes);
+    }
+    fn peer_error(&self, trouble: &Trouble<'_>) -> Error {
+        self.inner.peer_error(trouble)
+    }
+    fn report(&self, event: &WireEvent<'_>) {
+        match event {
+            WireEvent::Base(path) => {
+                self.landed.lock().unwrap_or_else(PoisonError::into_inner).base = path.to_vec();
+            }
+            WireEvent::Hashed { dst, hash } => {
+                let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
+                // What is told of another place is of no name of ours.
+                let below = dst.strip_prefix(&*landed.base).and_then(|rest| rest.strip_prefix(b"/"));
+                if let Some(path) = below.filter(|_| landed.hashes.len() < self.most).map(<[u8]>::to_vec) {
+                    landed.hashes.insert(path, *hash);
+                }
+            }
+            event => self.inner.report(event),
+        }
+    }
+    fn ask(&self, path: &Path) -> bool {
+        self.inner.ask(path)
+    }
+}
