@@ -208,7 +208,7 @@ impl<'a> TreeThere<'a> {
 
 /// What was told of what landed.
 #[derive(Default)]
-struct Landed {
+struct ToldHashes {
     /// What paths are below.
     base: Vec<u8>,
     hashes: LandedHashes,
@@ -219,7 +219,7 @@ struct TreeObserver<'a> {
     inner: ClientObserver<'a>,
     /// So many hashes are to be told.
     most: usize,
-    landed: Mutex<Landed>,
+    landed: Mutex<ToldHashes>,
 }
 
 impl SendObserver for TreeObserver<'_> {

@@ -255,7 +255,7 @@ impl Serving {
                     self.transfer(peer, message, list, (beside, into))
                 }
                 Message::Keeping(keeping) => self.keep(peer, &keeping),
-                Message::IntoTree { plan, all } => self.into_tree(peer, plan, all),
+                Message::IntoTree { plan, all } => self.next_tree(peer, plan, all),
                 Message::Names { names } => self.list.add(&names),
                 Message::Direct { count } => {
                     drop(frame);
@@ -291,13 +291,38 @@ impl Serving {
     }
 
     /// The next `Put` goes into the tree of a plan.
-    fn into_tree(&mut self, peer: &Peer, plan: [u8; 32], all: bool) -> Result<()> {
+    fn next_tree(&mut self, peer: &Peer, plan: [u8; 32], all: bool) -> Result<()> {
         if self.into.is_some() || !peer.agreed.features.has_wide(wide::PLANS) {
             return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::TreeUnasked));
         }
         let names = if all { TreeNames::All } else { TreeNames::Some };
         self.into = Some(IntoTree { plan, names });
         Ok(())
+    }
+
+    /// Where a `Put` goes: what is made for a list of names is there then.
+    fn place_of_put(
+        &self,
+        (snapshot, into): (Option<&SnapshotRun>, Option<IntoTree>),
+        policy: &mut CopyPolicy,
+        target: &Target,
+        links: DestLink,
+        (operands, is_survey): (u64, bool),
+    ) -> Result<Resolved> {
+        let listed = operands == 0;
+        let count = usize::try_from(operands.max(1)).unwrap_or(usize::MAX);
+        let mut to = match (snapshot, into) {
+            (Some(run), _) => Resolved::at(run.place()?, target, links),
+            (None, Some(into)) => {
+                let tree = self.tree_of_put(into, policy, target, (listed, is_survey))?;
+                Resolved::at(Where::Whole(tree), target, links)
+            }
+            (None, None) => Resolved::of(&self.reach, target, count, links, policy)?,
+        };
+        if listed && !is_survey {
+            to.make()?;
+        }
+        Ok(to)
     }
 
     /// The tree that a `Put` goes into, and what of its policy follows from that.
@@ -511,7 +536,6 @@ impl Serving {
                 let mut policy = policy.resuming();
                 let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(peer.agreed.features));
                 let target = target_of(target, self.path(path));
-                let listed = operands == 0;
                 // Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
                 let links = if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
                 if self.reach.is_confined() && policy.follow_destination == FollowDestination::Always {
@@ -520,18 +544,8 @@ impl Serving {
                 }
                 let (mut policy, target, snapshot) =
                     self.beside(beside, (policy, target), operands, links, survey.is_some())?;
-                let tree =
-                    into.map(|into| self.tree_of_put(into, &mut policy, &target, (listed, survey.is_some())));
-                let tree = tree.transpose()?;
-                let count = usize::try_from(operands.max(1)).unwrap_or(usize::MAX);
-                let mut to = match (&snapshot, &tree) {
-                    (Some(run), _) => Resolved::at(run.place()?, &target, links),
-                    (None, Some(place)) => Resolved::at(Where::Whole(place.clone()), &target, links),
-                    (None, None) => Resolved::of(&self.reach, &target, count, links, &policy)?,
-                };
-                if listed && survey.is_none() {
-                    to.make()?;
-                }
+                let at = (snapshot.as_ref(), into);
+                let to = self.place_of_put(at, &mut policy, &target, links, (operands, survey.is_some()))?;
                 let what = Incoming {
                     to,
                     kinds: Arc::default(),
@@ -542,7 +556,7 @@ impl Serving {
                     hashes,
                     echo: false,
                     streams: peer.streams.len(),
-                    listed,
+                    listed: operands == 0,
                     tree: into.map(|into| into.names),
                     reach: self.again()?,
                     dedup,

@@ -20,7 +20,7 @@ pub(super) struct TreeSums {
 }
 
 impl TreeSums {
-    /// Begins both, of what becomes `dst`; without a list where nobody is to have one.
+    /// Begins both, of what becomes `dst`; without a list where none is wanted.
     ///
     /// # Errors
     /// The list cannot be written.

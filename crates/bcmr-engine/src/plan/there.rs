@@ -62,7 +62,7 @@ fn ending(asked: &CopyPolicy) -> CopyPolicy {
 /// Connects to the tree of a plan whose destination is `to`.
 ///
 /// # Errors
-/// There is no connection, or nobody said how to get there.
+/// There is no connection, or the request does not say how to get there.
 pub(super) fn reach<'w>(
     (folder, header): (&PlanFolder, &PlanHeader),
     (to, way): (&Address, Option<&'w Way>),
@@ -128,7 +128,7 @@ pub(super) fn settle(
     let (give, take) = sync_channel(PIECES);
     let (walked, sent) = std::thread::scope(|scope| {
         let walk = move || {
-            let mut naming = Naming { give, room: Vec::new(), cancel: watch.cancel };
+            let mut naming = PlanNames { give, room: Vec::new(), cancel: watch.cancel };
             along(plan, NamedLevel::default(), &mut naming).and_then(|_| naming.hand_over())
         };
         let walks = std::thread::Builder::new().spawn_scoped(scope, walk);
@@ -139,7 +139,7 @@ pub(super) fn settle(
         let walked = walks.map_err(|e| Error::os(Op::ReadPlan, &folder.path, e));
         (walked.and_then(|thread| thread.join().unwrap_or_else(|_| Err(gone()))), sent)
     });
-    // What the sender could not do is why nobody took names any more.
+    // What the sender could not do is why it took no more names.
     let (summary, _) = sent?;
     walked?;
     let lost_only = summary.codes.iter().all(|code| *code == Code::MetadataLost);
@@ -152,7 +152,7 @@ pub(super) fn settle(
 }
 
 /// Names every entry of a plan; a directory only where nothing in it is named.
-struct Naming<'w> {
+struct PlanNames<'w> {
     give: SyncSender<Vec<u8>>,
     room: Vec<u8>,
     cancel: &'w Cancel,
@@ -164,7 +164,7 @@ struct NamedLevel {
     has_some: bool,
 }
 
-impl Naming<'_> {
+impl PlanNames<'_> {
     fn name(&mut self, path: &[u8]) -> Result<()> {
         self.room.extend_from_slice(path);
         self.room.push(0);
@@ -177,7 +177,7 @@ impl Naming<'_> {
     }
 }
 
-impl Along for Naming<'_> {
+impl Along for PlanNames<'_> {
     type Level = NamedLevel;
 
     fn is_stopped(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The tree without a name beside the destination of a plan: made, filled by shards, given its name in the end.
 //!
 //! Must not know what a plan is, nor what fills the tree. What it is called follows from the directory that it is in and from a
-//! hash that the caller knows, so nobody who names paths chooses it.
+//! hash that the caller knows, so it is not chosen by the client that names paths.
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::Target;

@@ -17,4 +17,5 @@ mod put;
 mod random;
 mod server;
 mod survey;
+mod trees;
 mod walls;

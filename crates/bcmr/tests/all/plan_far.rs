@@ -3,11 +3,13 @@
 //!
 //! Must not know how a shard is sent.
 
-use super::common::remote::Far;
+use super::common::remote::{Far, passed};
 use super::common::*;
 use super::plan::{Site, mixed, root_of};
+use std::fs;
+use std::path::PathBuf;
 
-/// A plan's commands, which lead to the other machine where they need to.
+/// A plan's command, with what leads to the other machine.
 fn line(far: &Far, site: &Site, verb: &str, words: &str) -> Line {
     far.bcmr(verb).args(words.split_whitespace()).cwd(site.tmp.path())
 }
@@ -15,6 +17,12 @@ fn line(far: &Far, site: &Site, verb: &str, words: &str) -> Line {
 fn planned(far: &Far, site: &Site, shards: u32) {
     let words = format!("src --out p --shards {shards}");
     line(far, site, "plan", &words).args([far.at(site.p("far"))]).run().ok();
+}
+
+/// The tree that shards fill.
+fn stage(site: &Site) -> PathBuf {
+    let mut all = fs::read_dir(site.tmp.path()).unwrap().map(|entry| entry.unwrap().path());
+    all.find(|path| path.extension().is_some_and(|end| end == "plan")).unwrap()
 }
 
 #[test]
@@ -27,7 +35,7 @@ fn shards_over_connections_are_the_source_and_one_root() {
     planned(&far, &site, 4);
     assert!(!site.p("far").exists());
     line(&far, &site, "finish", "p").run().code(1).says("0 1 2 3");
-    for shard in ["3", "1", "--next", "--all"] {
+    for shard in ["3", "1 -V", "--next", "--all"] {
         line(&far, &site, "shard", &format!("p {shard}")).run().ok();
         assert!(!site.p("far").exists(), "published before it was finished");
     }
@@ -36,4 +44,177 @@ fn shards_over_connections_are_the_source_and_one_root() {
     assert_eq!(root_of(&ran), root);
     site.run("check --manifest p/manifest far").ok();
     line(&far, &site, "finish", "p").run().ok().says("the plan is finished");
+    // Where the end was published, and stopped before it could say so.
+    fs::remove_file(site.p("p/receipt")).unwrap();
+    assert_eq!(root_of(&line(&far, &site, "finish", "p").run().ok()), root);
+    site.judge("far");
+}
+
+/// Below the home directory there, and shut in: what is not below the root is refused, and nothing is made for a server that writes
+/// nothing.
+#[test]
+fn a_server_that_is_shut_in_stays_so() {
+    let site = Site::new();
+    mixed(&site);
+    let root = site.tmp.dir("jail");
+    let far = Far::pipe().serving("--read-only");
+    line(&far, &site, "plan", "src host:dst --out r").run().code(8);
+    let far = Far::pipe().serving(&format!("--root {}", root.display()));
+    for out in ["../dst", "no/such/dst"] {
+        let ran = line(&far, &site, "plan", &format!("src host:{out} --out q")).run();
+        assert_ne!(ran.code, 0, "{out}");
+        assert!(!site.p("q/plan").exists(), "{out}");
+    }
+    line(&far, &site, "plan", "src host:dst --out p --shards 2").run().ok();
+    line(&far, &site, "shard", "p --all").run().ok();
+    line(&far, &site, "finish", "p").run().ok();
+    assert_eq!(names(&root), ["dst"]);
+    assert_same(&site.p("src"), &root.join("dst"), EVERYTHING);
+    // A directory all of whose names are left out is empty there.
+    line(&far, &site, "plan", "src host:some --out e --shards 2 -e /z/*").run().ok();
+    line(&far, &site, "shard", "e --all").run().ok();
+    line(&far, &site, "finish", "e").run().ok();
+    assert!(names(&root.join("some/z")).is_empty() && root.join("some/d/b").exists());
+}
+
+#[test]
+fn a_connection_that_is_lost_costs_what_was_not_recorded() {
+    let site = Site::new();
+    for n in 0..5000 {
+        site.tmp.file(format!("src/{}/{n}", n % 7), noise(n, 200));
+    }
+    let log = site.p("log");
+    let far = || Far::relay().with("RELAY_LOG", &log);
+    line(&far(), &site, "plan", "src --out whole --shards 1").args([far().at(site.p("other"))]).run().ok();
+    line(&far(), &site, "shard", "whole 0 --compress=none").run().ok();
+    let all = passed(&log)[1].0;
+    line(&far(), &site, "finish", "whole").run().ok();
+    planned(&far(), &site, 1);
+    // In the second of two frames.
+    let cut = far().with("RELAY_UP", (all * 9 / 10).to_string());
+    line(&cut, &site, "shard", "p 0 --compress=none").run().code(7);
+    line(&far(), &site, "finish", "p").run().code(1);
+    line(&far(), &site, "shard", "p 0 --compress=none").run().ok();
+    let again = passed(&log).last().unwrap().0;
+    assert!(again < all * 3 / 10, "{again} of {all} bytes were sent again");
+    // By itself, where it is asked to.
+    fs::remove_file(site.p("p/results/0")).unwrap();
+    let once = far().with("RELAY_UP", (all / 9).to_string()).with("RELAY_ONCE", site.p("once"));
+    line(&once, &site, "shard", "p 0 --retries=1").run().ok();
+    fs::remove_file(site.p("once")).unwrap();
+    line(&far().with("RELAY_UP", "2000"), &site, "finish", "p").run().code(7);
+    assert!(!site.p("far").exists());
+    line(&far(), &site, "finish", "p").run().ok();
+    fs::remove_file(&log).unwrap();
+    site.judge("far");
+}
+
+/// This program, or the one there: whichever makes the call.
+#[test]
+fn what_is_killed_at_any_call_goes_on() {
+    needs!(has_tool("strace"), "there is no strace");
+    const CALLS: &str = "mkdirat,linkat,renameat,renameat2,unlinkat,fchmod,fsync,fdatasync,syncfs";
+    for verb in ["shard", "finish"] {
+        until_not_killed(400, 13, |at| {
+            let (far, site) = (Far::pipe(), Site::new());
+            mixed(&site);
+            planned(&far, &site, 2);
+            if verb == "finish" {
+                line(&far, &site, "shard", "p --all").run().ok();
+            }
+            let words = if verb == "shard" { &["shard", "p", "--all", "-j1"][..] } else { &["finish", "p"] };
+            let ran = far.lead(bcmr_killed_at(at, CALLS).args(words)).cwd(site.tmp.path()).run();
+            if site.p("far").exists() {
+                assert_same(&site.p("src"), &site.p("far"), EVERYTHING);
+            }
+            line(&far, &site, "shard", "p --all").run().ok();
+            line(&far, &site, "finish", "p").run().ok();
+            for claim in fs::read_dir(site.p("p/claims")).unwrap() {
+                fs::remove_file(claim.unwrap().path()).unwrap();
+            }
+            site.judge("far");
+            ran
+        });
+    }
+}
+
+#[test]
+fn a_source_that_has_changed_is_not_published() {
+    for (what, shard, finish) in [
+        ("before", 5, 1),
+        ("a file is gone", 0, 5),
+        ("a file is a directory", 0, 5),
+        ("a link", 0, 5),
+        ("linked", 0, 5),
+    ] {
+        let (far, site) = (Far::pipe(), Site::new());
+        mixed(&site);
+        planned(&far, &site, 1);
+        if what == "before" {
+            site.tmp.file("src/d/b", "another");
+        }
+        line(&far, &site, "shard", "p 0").run().code(shard);
+        let path = |name: &str| site.p("src").join(name);
+        match what {
+            "a file is gone" => fs::remove_file(path("d/b")).unwrap(),
+            "a file is a directory" => {
+                fs::remove_file(path("d/b")).unwrap();
+                site.tmp.dir("src/d/b");
+            }
+            "a link" => {
+                fs::remove_file(path("z/link")).unwrap();
+                fs::remove_file(path("d/link")).unwrap();
+                std::os::unix::fs::symlink("elsewhere", path("d/link")).unwrap();
+            }
+            "linked" => chmod(&path("a"), 0o611),
+            _ => {}
+        }
+        line(&far, &site, "finish", "p").run().code(finish);
+        assert!(!site.p("far").exists(), "{what}");
+        assert!(stage(&site).exists(), "{what}");
+    }
+}
+
+/// What is in the way, in the tree or at its name, is told; nothing of it goes.
+#[test]
+fn what_is_not_of_the_plan_stays() {
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    planned(&far, &site, 2);
+    line(&far, &site, "shard", "p --all").run().ok();
+    let stranger = stage(&site).join("d/stranger");
+    fs::write(&stranger, "of someone else").unwrap();
+    line(&far, &site, "finish", "p").run().one_of(&[5, 8]);
+    assert_eq!(fs::read(&stranger).unwrap(), b"of someone else");
+    fs::remove_file(&stranger).unwrap();
+    site.tmp.file("far/own", "own");
+    line(&far, &site, "finish", "p").run().code(1).says("is there already");
+    assert_eq!(names(&site.p("far")), ["own"]);
+    fs::remove_dir_all(site.p("far")).unwrap();
+    line(&far, &site, "finish", "p").run().ok();
+    site.judge("far");
+}
+
+#[test]
+fn what_a_plan_to_another_machine_cannot_do_is_refused() {
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    for words in [
+        "host:src dst --out q",
+        "host:src host:dst --out q",
+        "--verb sync src host:dst --out q",
+        "--verb check src host:dst --out q",
+        "--verb remove host:src --out q",
+        "src host:dst --part-size 4M --out q",
+        "src dst --out q",
+    ] {
+        line(&far, &site, "plan", words).run().code(2);
+        assert!(!site.p("q").exists(), "{words}");
+    }
+    planned(&far, &site, 1);
+    line(&far, &site, "shard", "p 0 --direct").run().code(2);
+    line(&far, &site, "shard", "p 0 --parallel=2").run().code(2);
+    line(&far, &site, "finish", "p --merge").run().code(2);
+    site.run("plan src dst --out here --shards 1").ok();
+    line(&far, &site, "shard", "here 0").run().code(2).says("another machine");
 }

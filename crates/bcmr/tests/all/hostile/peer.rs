@@ -46,7 +46,8 @@ pub const ALL: Features = Features {
         | wide::SURVEY
         | wide::HASHED
         | wide::KEEPING
-        | wide::LEFT_OUT,
+        | wide::LEFT_OUT
+        | wide::PLANS,
 };
 
 // ---- messages ----
