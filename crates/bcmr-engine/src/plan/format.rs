@@ -879,6 +879,28 @@ mod tests {
         }
     }
 
+    /// L1: what a plan says of a machine is no option to ssh, and nothing that a shell obeys.
+    #[test]
+    fn a_machine_in_a_plan_is_a_word() {
+        let of = |user: Option<&str>, host: &str| {
+            let host = PlanHost { user: user.map(str::to_owned), host: host.to_owned(), port: Some(22) };
+            let header =
+                PlanHeader { host: Some(host), part_bytes: 0, destination: b"d".to_vec(), ..header() };
+            assert_eq!(header.there().map(|there| there.path), Some("d".into()));
+            PlanHeader::decode(&header.encode().0).map(|(read, _)| assert!(read == header))
+        };
+        for (user, host) in [(None, "h"), (Some("me@domain"), "a.b-c_d"), (Some("m+e"), "fe80::1%eth0")] {
+            assert_eq!(of(user, host), Ok(()), "{host}");
+        }
+        let long = "h".repeat(256);
+        for host in ["", "-oProxyCommand=x", "a b", "a;b", "$a", "a/b", "a\nb", "h,i", &long] {
+            assert!(of(None, host).is_err() && (host.is_empty() || of(Some(host), "h").is_err()), "{host}");
+        }
+        let verb = PlanVerb::Remove;
+        let (host, part_bytes) = (Some(PlanHost { user: None, host: "h".into(), port: None }), 0);
+        assert!(PlanHeader::decode(&PlanHeader { verb, host, part_bytes, ..header() }.encode().0).is_err());
+    }
+
     /// A plan of a newer version: what may be passed over is, and the rest is refused with a word on why.
     #[test]
     fn a_plan_of_another_version_is_told_from_a_damaged_one() {
@@ -891,7 +913,7 @@ mod tests {
             PlanHeader::decode(&file).map(|(header, _)| header)
         };
         assert_eq!(with(OPTIONAL_FROM), Ok(header()));
-        for tag in [0, 9, OPTIONAL_FROM - 1] {
+        for tag in [0, 10, OPTIONAL_FROM - 1] {
             assert_eq!(with(tag), Err(Damage(Reason::PlanOfOtherVersion)), "{tag}");
         }
     }
