@@ -178,7 +178,7 @@ impl<'a> TreeThere<'a> {
             inner: ClientObserver {
                 watch: self.watch,
                 prefix: prefix(&self.to),
-                target: self.to.path.clone(),
+                own_name: shown_path(&self.to, &self.to.path),
                 manifest: None,
                 tells_hashes: false,
                 unwritten: Default::default(),

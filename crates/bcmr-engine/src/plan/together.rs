@@ -171,6 +171,7 @@ mod tests {
         PlanRequest {
             source: top.join("src"),
             destination: top.join("dst"),
+            there: None,
             out: top.join(out),
             shards: Shards::Number(5),
             part_bytes: None,
