@@ -125,10 +125,13 @@ pub fn shard_shared(request: &ShardRequest, share: &ShardShare, watch: Watch<'_>
     let run = |shard: u32, share: &ShardShare, held: HeldClaim<'_>| -> Result<Summary> {
         let guard = held.during(|| {
             refuse_while_finishing(&claims, &folder)?;
-            let once = || one(&folder, &header, &plan, &results, (shard, share), request, watch, &held);
+            let once = |share: &ShardShare| {
+                one(&folder, &header, &plan, &results, (shard, share), request, watch, &held)
+            };
             match &request.way {
-                Some(way) => with_retries(way, &request.policy, watch, once),
-                None => once(),
+                // What is left of it is what is not recorded, whichever attempt has begun it.
+                Some(way) => with_retries(way, &request.policy, watch, || once(&ShardShare::whole())),
+                None => once(share),
             }
         });
         held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
