@@ -104,6 +104,19 @@ enum ShardWay<'a> {
     TakesAway,
 }
 
+impl ShardWay<'_> {
+    /// Ends it. Returns what was done in all.
+    fn end(self, mut sum: Summary) -> Result<Summary> {
+        match self {
+            ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
+            ShardWay::Sends(tree) => sum = tree.end(Ok(sum))?,
+            ShardWay::Compares(compared) => compared.end(),
+            ShardWay::TakesAway => {}
+        }
+        Ok(sum)
+    }
+}
+
 /// Does a shard, or those that no other process is at.
 ///
 /// # Errors
@@ -417,12 +430,7 @@ impl ShardWork<'_> {
         self.record(&mut out, &mut waiting).map_err(fail)?;
         ended?;
         let ShardWork { header, watch, tally, way, .. } = self;
-        match way {
-            ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
-            ShardWay::Sends(tree) => sum = tree.end(Ok(sum))?,
-            ShardWay::Compares(compared) => compared.end(),
-            ShardWay::TakesAway => {}
-        }
+        sum = way.end(sum)?;
         sum.add(tally.summary());
         if sum.cancelled || watch.cancel.is_set() {
             sum.cancelled = true;
