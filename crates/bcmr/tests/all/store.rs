@@ -191,7 +191,7 @@ fn a_later_version_for_another_name_is_put_together_from_the_last_one() {
         let before = up();
         meanwhile(&tmp.p("monday"));
         let line = far.bcmr("copy").args(["-v", "--compress=none"]).args(flags.split_whitespace());
-        let ran = line.args([tmp.file(name, &new).as_os_str(), &far.at(&tmp.p("tuesday"))]).run().ok();
+        let ran = line.args([tmp.file(name, &new).as_os_str(), &far.at(tmp.p("tuesday"))]).run().ok();
         assert!(fs::read(tmp.p("tuesday")).unwrap() == new, "{flags} {name}");
         assert!(within(10, || up() > before), "the relay says nothing");
         let (sent, what) = (up() - before, format!("{flags} {name}: {}", ran.err));
