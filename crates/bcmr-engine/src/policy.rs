@@ -369,6 +369,13 @@ impl FilterSpec {
         FilterSpec { rules, regexes, gitignore, max_bytes, min_bytes, bcmrignore, newer, older }
     }
 
+    /// Whether everything takes part, as far as is known before anything is looked at.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        let has_patterns = !(self.rules.is_empty() && self.regexes.is_empty());
+        !(has_patterns || self.asks_file() || self.asks_tree())
+    }
+
     /// Whether a file's size or time decides on it.
     #[must_use]
     pub fn asks_file(&self) -> bool {
@@ -538,6 +545,8 @@ pub struct CopyPolicy {
     pub one_file_system: bool,
     /// Which entries take part.
     pub filter: FilterSpec,
+    /// What becomes of the source, where it is not on the destination's machine.
+    pub leaving: Leaving,
     /// Only say what would be done.
     pub dry_run: bool,
     /// How content is read and written here.
@@ -550,7 +559,32 @@ pub struct CopyPolicy {
     pub umask: u32,
 }
 
+/// What becomes of the source of a copy between machines once it is at the destination for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// It stays.
+    Stays,
+    /// It is taken away: a move. A directory takes the place of none that holds something.
+    Goes,
+    /// The same, and a directory is merged into one that is there.
+    GoesMerging,
+}
+
+impl Leaving {
+    /// Whether it is taken away.
+    #[must_use]
+    pub fn goes(self) -> bool {
+        self != Leaving::Stays
+    }
+}
+
 impl CopyPolicy {
+    /// Whether directories that operands become are marked until all is there, so that the same command means them again.
+    #[must_use]
+    pub fn marks(&self) -> bool {
+        self.resume.has_sessions() || self.leaving.goes()
+    }
+
     /// Bytes between two records of a session where none are asked for: at most so much is copied again after a crash, at a
     /// few percent of the time.
     pub const CHECKPOINT_BYTES: u64 = 64 << 20;
@@ -587,6 +621,7 @@ impl CopyPolicy {
             hashes: false,
             one_file_system: false,
             filter: FilterSpec::everything(),
+            leaving: Leaving::Stays,
             dry_run: false,
             io: Io::PLAIN,
             jobs,

@@ -8,11 +8,11 @@ use crate::frame;
 use crate::limits::{
     ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BASES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX,
     HAVE_BLOCKS_MAX, LEFT_OUT_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, PARTS_SUMS_MAX,
-    RULES_MAX, RUNS_MAX, SUMS_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
+    RULES_MAX, RUNS_MAX, SUMS_MAX, TAKEN_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings,
-    Owner, Patch, Piece, Policy, Run, Sum, Target, Time, TreeStep, Trouble, Wanted, WantedPart, Wide, data,
+    Owner, Patch, Piece, Policy, Run, Sum, Taken, Target, Time, TreeStep, Trouble, Wanted, WantedPart, Wide, data,
     kind,
 };
 use crate::rules;
@@ -23,6 +23,8 @@ const ENTRY_BYTES_MIN: usize = 20;
 const TROUBLE_BYTES_MIN: usize = 6;
 /// The same of the shortest chunk.
 const SUM_BYTES_MIN: usize = 9;
+/// The same of the shortest name that may be taken away.
+const TAKEN_BYTES_MIN: usize = 9;
 
 pub(crate) const KINDS: [Kind; 7] =
     [Kind::File, Kind::Dir, Kind::Link, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
@@ -127,6 +129,8 @@ impl<'a> Message<'a> {
             Message::FilesPacked { .. } => kind::FILES_PACKED,
             Message::LeftOut { .. } => kind::LEFT_OUT,
             Message::Owner { .. } => kind::OWNER,
+            Message::TakeAway { .. } => kind::TAKE_AWAY,
+            Message::TookAway { .. } => kind::TOOK_AWAY,
         }
     }
 }
@@ -326,6 +330,20 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             dir: r.v("leftout.dir")?,
             names: r.list("leftout.names", 1, LEFT_OUT_MAX, |r| r.bytes("leftout.names"))?,
         },
+        kind::TAKE_AWAY => Message::TakeAway {
+            dir: r.v("takeaway.dir")?,
+            names: r.list("takeaway.names", TAKEN_BYTES_MIN, TAKEN_MAX, |r| {
+                Ok(Taken {
+                    name: r.bytes("takeaway.names")?,
+                    ino: r.v("takeaway.names")?,
+                    nlink: r.v("takeaway.names")?,
+                    size: r.v("takeaway.names")?,
+                    mtime: read_time(r, "takeaway.names")?,
+                    ctime: read_time(r, "takeaway.names")?,
+                })
+            })?,
+        },
+        kind::TOOK_AWAY => Message::TookAway { left: r.v("tookaway.left")? },
         kind::ALL_SENT => Message::AllSent,
         kind::ALL_NAMED => {
             Message::AllNamed { dirs: r.v("allnamed.dirs")?, batches: r.v("allnamed.batches")? }
@@ -866,6 +884,19 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             put_v(*deleted, out); // [gone.deleted]
             put_v(*updated, out); // [gone.updated]
         }
+        Message::TakeAway { dir, names } => {
+            put_v(*dir, out); // [takeaway.dir]
+            put_v(names.len() as u64, out); // [takeaway.names]
+            for one in names {
+                put_bytes(one.name, out);
+                put_v(one.ino, out);
+                put_v(one.nlink, out);
+                put_v(one.size, out);
+                write_time(one.mtime, out);
+                write_time(one.ctime, out);
+            }
+        }
+        Message::TookAway { left } => put_v(*left, out), // [tookaway.left]
         Message::LeftOut { dir, names } => {
             put_v(*dir, out); // [leftout.dir]
             write_byte_strings(names, out); // [leftout.names]

@@ -75,6 +75,8 @@ pub mod wide {
     pub const PLANNED: u64 = 0x8_0000;
     /// Undoing what a receipt says.
     pub const UNDO: u64 = 0x10_0000;
+    /// The sender takes away what the receiver has for good.
+    pub const TAKES: u64 = 0x20_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
@@ -107,6 +109,7 @@ const NAMES: [(Features, &str); 28] = [
     (Features { caps: 0, wide: wide::PLANS }, "plans"),
     (Features { caps: 0, wide: wide::PLANNED }, "planned"),
     (Features { caps: 0, wide: wide::UNDO }, "undo"),
+    (Features { caps: 0, wide: wide::TAKES }, "takes"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -182,7 +185,8 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
     // [hello.guarantee]
     let kept = policy::flags::KEEP_XATTR | policy::flags::KEEP_ACL;
     let deletes = policy::flags::MIRROR_DELETE | policy::flags::MIRROR_DELETE_EXCLUDED;
-    let rows: [(bool, Features); 9] = [
+    let takes = policy::flags::TAKE_AWAY | policy::flags::TAKE_AWAY_MERGING;
+    let rows: [(bool, Features); 10] = [
         (true, Features { caps: 0, wide: wide::TREES }),
         (
             policy.choice(Choice::Durability) != policy::durability::CACHE,
@@ -198,6 +202,7 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
             policy.has(policy::flags::COMPARE) && policy.flags & (deletes | policy::flags::ALIKE) != 0,
             Features { caps: 0, wide: wide::PLANNED },
         ),
+        (policy.flags & takes != 0, Features { caps: 0, wide: wide::TAKES }),
     ];
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
@@ -403,6 +408,8 @@ mod tests {
             (policy::flags::DRY_RUN, wide::SURVEY),
             (policy::flags::HASHES, wide::HASHED),
             (policy::flags::COMPARE, wide::COMPARED),
+            (policy::flags::TAKE_AWAY, wide::TAKES),
+            (policy::flags::TAKE_AWAY_MERGING, wide::TAKES),
         ];
         for (flag, bit) in flagged {
             let policy = Policy { flags: flag, ..plain.clone() };

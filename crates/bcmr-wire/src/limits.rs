@@ -121,6 +121,8 @@ pub const MOMENT_FIRST: i64 = -62_135_596_800;
 pub const MOMENT_LAST: i64 = 253_402_300_799;
 /// Names in one `LeftOut`.
 pub const LEFT_OUT_MAX: usize = 1024;
+/// Names in one `TakeAway`.
+pub const TAKEN_MAX: usize = 1024;
 /// Error codes in a `Summary`, each once.
 pub const CODES_MAX: usize = 256;
 /// Streams of a peer besides stream 0.

@@ -279,6 +279,23 @@ pub struct Sum {
     pub sum: u64,
 }
 
+/// A name that the sender may take away, if it still is what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken<'a> {
+    /// In the directory that the message names.
+    pub name: &'a [u8],
+    /// As in its entry.
+    pub ino: u64,
+    /// As in its entry.
+    pub nlink: u64,
+    /// As in its entry.
+    pub size: u64,
+    /// As in its entry.
+    pub mtime: Time,
+    /// As in its entry.
+    pub ctime: Time,
+}
+
 /// How much of an entry's content is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
@@ -511,6 +528,8 @@ pub enum Message<'a> {
     WantsParts { batch: u64, entries: Vec<WantedPart> },
     /// 0x4E
     Gone { deleted: u64, updated: u64 },
+    /// 0x4D. Names of a directory, or, without any, the directory itself; `dir` 0: everything is to be sent once more.
+    TakeAway { dir: u64, names: Vec<Taken<'a>> },
     /// 0x4F
     Cancel,
     /// 0x58
@@ -531,6 +550,8 @@ pub enum Message<'a> {
     LeftOut { dir: u64, names: Vec<&'a [u8]> },
     /// 0x5E
     Owner { of: Owner, id: u32, name: &'a [u8] },
+    /// 0x5F. The answer to a `TakeAway`: so many of its names are still there.
+    TookAway { left: u64 },
 }
 
 /// Type bytes.
@@ -593,6 +614,7 @@ pub mod kind {
     pub const SUMMARY: u8 = 0x4A;
     pub const SUMS: u8 = 0x4B;
     pub const WANTS_PARTS: u8 = 0x4C;
+    pub const TAKE_AWAY: u8 = 0x4D;
     pub const GONE: u8 = 0x4E;
     pub const CANCEL: u8 = 0x4F;
     pub const ALL_NAMED: u8 = 0x50;
@@ -601,6 +623,7 @@ pub mod kind {
     pub const FILES_PACKED: u8 = 0x5A;
     pub const LEFT_OUT: u8 = 0x5C;
     pub const OWNER: u8 = 0x5E;
+    pub const TOOK_AWAY: u8 = 0x5F;
 
     /// Whether a payload of this type holds a secret, so that memory it was in is wiped before it is used again.
     #[must_use]

@@ -63,12 +63,16 @@ pub mod flags {
     pub const BCMRIGNORE: u64 = 1 << 24;
     /// Directories above the destination that are missing are made.
     pub const MAKE_PATH: u64 = 1 << 25;
+    /// The sender takes away what the receiver says it may (a move).
+    pub const TAKE_AWAY: u64 = 1 << 27;
+    /// The same, and a directory may be merged into one that holds something.
+    pub const TAKE_AWAY_MERGING: u64 = 1 << 28;
 
     /// With `COMPARE`: each difference says what both sides are like.
     pub const ALIKE: u64 = 1 << 26;
 
     /// All of them.
-    pub const ALL: u64 = (1 << 27) - 1;
+    pub const ALL: u64 = (1 << 29) - 1;
 }
 
 /// `[remove.flags]`

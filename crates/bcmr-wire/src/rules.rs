@@ -9,7 +9,7 @@ use crate::limits::{
     FINER_BYTES_MAX, HAVE_BLOCKS_MAX, LEFT_OUT_MAX, MOMENT_FIRST, MOMENT_LAST, NAME_BYTES_MAX, NAMES_MAX,
     NUMBERS_MAX, OPERANDS_MAX, PARTS_SUMS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX,
     REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, RUNS_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
-    SUMS_MAX, TEXT_BYTES_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
+    SUMS_MAX, TAKEN_MAX, TEXT_BYTES_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings, Patch, Piece, Policy,
@@ -93,6 +93,16 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             id("leftout.dir", *dir)?;
             counted("leftout.names", names.len() as u64, LEFT_OUT_MAX as u64)?;
             names.iter().try_for_each(|one| name("leftout.names", one))
+        }
+        Message::TakeAway { dir, names } => {
+            limit("takeaway.names", names.len() as u64, TAKEN_MAX as u64)?;
+            // What is to be sent once more is everything.
+            must(*dir > 0 || names.is_empty(), "takeaway.dir", Why::Contradiction)?;
+            names.iter().try_for_each(|one| {
+                name("takeaway.names", one.name)?;
+                time("takeaway.names", one.mtime)?;
+                time("takeaway.names", one.ctime)
+            })
         }
         Message::Operand { path: one, whole, dir, entry: what, .. } => {
             path("operand.path", one)?;
@@ -180,7 +190,7 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             must(*count > 0, "compute.count", Why::Limit)?;
             blocks("compute.first", *first, *count)
         }
-        Message::Landed { .. } => Ok(()),
+        Message::Landed { .. } | Message::TookAway { .. } => Ok(()),
         Message::Report(one) => event(one),
         Message::Ask { path: one, .. } => path("ask.path", one),
         Message::Close { file } => id("close.file", *file),

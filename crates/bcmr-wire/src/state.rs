@@ -147,6 +147,7 @@ const ROWS: [(u8, &str, Class); 65] = [
     (kind::SUMMARY, "Summary", Class::Told),
     (kind::SUMS, "Sums", Class::Reply),
     (kind::WANTS_PARTS, "WantsParts", Class::Reply),
+    (kind::TAKE_AWAY, "TakeAway", Class::Reply),
     (kind::GONE, "Gone", Class::Told),
     (kind::CANCEL, "Cancel", Class::Cancel),
     (kind::ALL_NAMED, "AllNamed", Class::Entry),
@@ -155,6 +156,7 @@ const ROWS: [(u8, &str, Class); 65] = [
     (kind::FILES_PACKED, "FilesPacked", Class::Content),
     (kind::LEFT_OUT, "LeftOut", Class::Entry),
     (kind::OWNER, "Owner", Class::Content),
+    (kind::TOOK_AWAY, "TookAway", Class::Entry),
 ];
 
 /// The same by type: it is asked for each frame.
@@ -218,7 +220,7 @@ mod tests {
     fn every_type_in_every_state() {
         let sender0: Vec<u8> = (0x30..=0x3F).collect();
         let content = vec![0x32, 0x33, 0x35, 0x36, 0x59, 0x5A, 0x5E];
-        let replies: Vec<u8> = (0x40..=0x4C).chain([0x4E]).collect();
+        let replies: Vec<u8> = (0x40..=0x4E).collect();
         let join = |parts: &[&[u8]]| parts.concat();
         let requests =
             [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26];
@@ -245,13 +247,16 @@ mod tests {
             (State::Waits(Answer::Token), vec![3, 6, 7, 0x1B]),
             (State::Waits(Answer::Rendezvous), vec![3, 6, 7, 0x1C]),
             (State::Sends, join(&[&[3, 6, 7], &replies, &[0x4F]])),
-            (State::Receives, join(&[&[3, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C, 0x5E]])),
+            (
+                State::Receives,
+                join(&[&[3, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C, 0x5E, 0x5F]]),
+            ),
             (State::SendsBeside, vec![3, 5, 6, 7]),
             (State::ReceivesBeside, join(&[&[3, 5, 6, 7], &content])),
             (State::SendEnded, join(&[&[3, 5, 6, 7], &replies, &[0x4F]])),
             (
                 State::ReceiveEnded,
-                join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C, 0x5E]]),
+                join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C, 0x5E, 0x5F]]),
             ),
             (State::PeerEnded, vec![3, 6, 7]),
             (State::Quiet, vec![6, 7]),

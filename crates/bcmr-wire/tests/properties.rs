@@ -62,6 +62,10 @@ impl<'a> Dice<'a> {
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::from(self.u8()) % all.len()]
     }
+    fn taken(&mut self) -> Taken<'a> {
+        let Entry { name, ino, nlink, size, mtime, ctime, .. } = self.entry();
+        Taken { name, ino, nlink, size, mtime, ctime }
+    }
     fn time(&mut self) -> Time {
         Time { sec: self.u64() as i64, nsec: (self.u64() % 1_000_000_000) as u32 }
     }
@@ -268,6 +272,8 @@ impl<'a> Dice<'a> {
             }
             kind::INTO_TREE => Message::IntoTree { plan: self.hash(), all: self.yes() },
             kind::GONE => Message::Gone { deleted: self.u64(), updated: self.u64() },
+            kind::TAKE_AWAY => Message::TakeAway { dir: self.id(), names: self.list(4, Dice::taken) },
+            kind::TOOK_AWAY => Message::TookAway { left: self.u64() },
             kind::LEFT_OUT => {
                 let mut names = self.list(4, Dice::name);
                 names.push(b"n");
@@ -438,6 +444,7 @@ fn heap(message: &Message<'_>) -> usize {
         Message::Names { names } | Message::LeftOut { names, .. } => of(names),
         Message::Keeping(keeping) => of(&keeping.bases),
         Message::Tree { step: TreeStep::Link(links), .. } => of(links),
+        Message::TakeAway { names, .. } => of(names),
         Message::HaveBlocks { hashes, .. } | Message::Values { hashes, .. } => of(hashes),
         Message::Proof { tags, .. } => of(tags),
         Message::Wants { entries, .. } => of(entries),

@@ -205,6 +205,15 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
         ),
         ("into a tree", 0x26, format!("{h} 01"), Message::IntoTree { plan: HASH, all: true }),
         ("gone", 0x4E, "03 8001".into(), Message::Gone { deleted: 3, updated: 128 }),
+        (
+            "take away",
+            0x4D,
+            "02 01 01 61 07 01 03 02 05 80897a 00".into(),
+            Message::TakeAway { dir: 2, names: vec![taken(b"a")] },
+        ),
+        ("take a directory away", 0x4D, "02 00".into(), Message::TakeAway { dir: 2, names: vec![] }),
+        ("once more", 0x4D, "00 00".into(), Message::TakeAway { dir: 0, names: vec![] }),
+        ("took away", 0x5F, "8001".into(), Message::TookAway { left: 128 }),
         ("left out", 0x5C, "01 02 01 61 01 62".into(), Message::LeftOut { dir: 1, names: vec![b"a", b"b"] }),
         ("names", 0x22, "02 01 61 03 62 2f 63".to_owned(), Message::Names { names: vec![b"a", b"b/c"] }),
         (
@@ -932,6 +941,12 @@ fn written(message: Message<'_>) -> Result<(), &'static str> {
     done
 }
 
+/// A name that may be taken away.
+fn taken(name: &[u8]) -> Taken<'_> {
+    let (mtime, ctime) = (Time { sec: 1, nsec: 5 }, Time { sec: 1_000_000, nsec: 0 });
+    Taken { name, ino: 7, nlink: 1, size: 3, mtime, ctime }
+}
+
 #[test]
 fn no_id_is_0() {
     let (zero, h) = (0, vec![HASH]);
@@ -947,6 +962,7 @@ fn no_id_is_0() {
         (Message::FileEnd { file: zero, state: FileState::Whole, error: None }, "fileend.file"),
         (Message::DirEnd { dir: zero, partial: false }, "dirend.dir"),
         (Message::LeftOut { dir: zero, names: vec![b"a"] }, "leftout.dir"),
+        (Message::TakeAway { dir: zero, names: vec![taken(b"a")] }, "takeaway.dir"),
         (Message::HaveBlocks { file: zero, first: 0, hashes: h.clone() }, "have.file"),
         (Message::Proof { file: zero, first: 0, tags: h.clone() }, "proof.file"),
         (Message::Values { file: zero, first: 0, hashes: h }, "values.file"),
@@ -1004,6 +1020,7 @@ fn what_just_fits_fits_and_one_more_does_not() {
         let step = TreeStep::Link(vec![(b"a".as_slice(), b"b".as_slice()); count]);
         Message::Tree { path: b"d", plan: HASH, step }
     };
+    let takes = |count: usize| Message::TakeAway { dir: 1, names: vec![taken(b"a"); count] };
     let left_out = |names: &[&'static [u8]]| Message::LeftOut { dir: 1, names: names.to_vec() };
     let names =
         |count| Message::Get { policy: policy(), paths: vec![b""], names: Some(vec![b"".as_slice(); count]) };
@@ -1091,6 +1108,7 @@ fn what_just_fits_fits_and_one_more_does_not() {
         ),
         (linked(4096), linked(4097), "tree.links"),
         (linked(1), linked(0), "tree.links"),
+        (takes(1024), takes(1025), "takeaway.names"),
         (left_out(&[&b"a"[..]; 1024]), left_out(&[&b"a"[..]; 1025]), "leftout.names"),
         (left_out(&[b".a"]), left_out(&[]), "leftout.names"),
         (

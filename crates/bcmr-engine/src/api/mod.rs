@@ -33,7 +33,7 @@ pub use crate::plan::{
 };
 pub use crate::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, DeleteWhen, Durability, FilterSpec,
-    Follow, FollowDestination, Io, Landing, ManifestRequest, Mirror, MoveRequest, NameList, Preserve,
+    Follow, FollowDestination, Io, Landing, Leaving, ManifestRequest, Mirror, MoveRequest, NameList, Preserve,
     Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, SyncPlan, SyncRequest, Target, Verify,
 };
 pub use crate::verbs::look::hash;

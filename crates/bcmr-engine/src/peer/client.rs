@@ -49,7 +49,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, Cursor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -92,11 +92,15 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
         None => RequestNames::None,
     };
     let manifest = manifest.as_deref();
-    let transfer = Transfer { purpose, manifest, tells_hashes, dated, way: &way, policy: &policy, watch };
+    let once_more = Arc::default();
+    let transfer =
+        Transfer { purpose, manifest, tells_hashes, dated, way: &way, policy: &policy, watch, once_more };
     let mut snapshot = AskedSnapshot::of(dated);
-    let done = with_retries(&way, &policy, watch, || {
-        let once = transfer.put_once(&sources, &mut names, &to, &mut target, &mut snapshot);
-        once.map_err(|e| snapshot.sorted(e))
+    let done = and_once_more(&transfer.once_more, || {
+        with_retries(&way, &policy, watch, || {
+            let once = transfer.put_once(&sources, &mut names, &to, &mut target, &mut snapshot);
+            once.map_err(|e| snapshot.sorted(e))
+        })
     });
     let summary = done.map(|summary| names.add_refused_to(summary))?;
     if summary.failed == 0
@@ -159,10 +163,20 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         None => Resolved::of(&reach, &target, count, links, &policy)?,
     };
     let mut to = GetTarget { path: target.path(), to, kinds: Arc::default() };
-    let (manifest, tells_hashes) = (manifest.as_deref(), policy.hashes);
-    let transfer =
-        Transfer { purpose, manifest, tells_hashes, dated: None, way: &way, policy: &policy, watch };
-    let done = with_retries(&way, &policy, watch, || transfer.get_once(&from, &mut names, &mut to));
+    let (manifest, tells_hashes, once_more) = (manifest.as_deref(), policy.hashes, Arc::default());
+    let transfer = Transfer {
+        purpose,
+        manifest,
+        tells_hashes,
+        dated: None,
+        way: &way,
+        policy: &policy,
+        watch,
+        once_more,
+    };
+    let done = and_once_more(&transfer.once_more, || {
+        with_retries(&way, &policy, watch, || transfer.get_once(&from, &mut names, &mut to))
+    });
     let mut summary = done.map(|summary| names.add_refused_to(summary))?;
     // Not before: a later attempt would go on in what has its name by then.
     if let Some(run) = run {
@@ -224,6 +238,20 @@ pub(super) fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
 pub(super) fn whole_home(address: Address) -> Address {
     let path = if address.path.as_os_str().is_empty() { PathBuf::from(".") } else { address.path };
     Address { path, ..address }
+}
+
+/// Does it, and goes through it once more where a move did not remember all that has landed: what is there already is only
+/// taken away at the source then.
+pub(super) fn and_once_more(
+    once_more: &AtomicBool,
+    mut attempt: impl FnMut() -> Result<Summary>,
+) -> Result<Summary> {
+    let mut summary = attempt()?;
+    if once_more.swap(false, Ordering::Relaxed) && summary.failed == 0 && !summary.cancelled {
+        let Summary { failed, codes, cancelled, .. } = attempt()?;
+        summary.add(Summary { failed, codes, cancelled, ..Summary::default() });
+    }
+    Ok(summary)
 }
 
 /// Does it again while the connection gets lost, as often as was asked for, each time after a longer pause.
@@ -291,6 +319,8 @@ struct Transfer<'a> {
     way: &'a Way,
     policy: &'a CopyPolicy,
     watch: Watch<'a>,
+    /// A move is to be gone through once more.
+    once_more: Arc<AtomicBool>,
 }
 
 impl Transfer<'_> {
@@ -370,11 +400,13 @@ impl Transfer<'_> {
             watch,
             prefix: prefix(to),
             own_name: own_name_of(self.purpose, to, &to.path),
+            source_prefix: String::new(),
             manifest,
             tells_hashes: self.tells_hashes,
             unwritten: AtomicU64::new(0),
             compares: matches!(self.purpose, Purpose::Check { .. }),
             compared: Mutex::default(),
+            once_more: self.once_more.clone(),
         };
         let expects_new = will_be_new(kind, &there);
         let result = self.send(&peer, sources, names, &observer, expects_new);
@@ -508,6 +540,7 @@ impl Transfer<'_> {
             keeping: false,
             delta: false,
             parts: false,
+            once_more: self.once_more.clone(),
             owners,
         })
     }

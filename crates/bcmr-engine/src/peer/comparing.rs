@@ -11,6 +11,7 @@ use crate::event::Summary;
 use crate::node::os;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
+use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
 use crate::policy::{Compare, CopyPolicy};
@@ -326,9 +327,9 @@ impl<'a> WireDestination<'a> for Survey<'a> {
         }
     }
 
-    fn end(self) -> (Summary, Marks) {
+    fn end(self, _: Option<&mut NextMessage<'_>>) -> (Summary, Marks, Result<()>) {
         self.visit.end();
-        (self.tally.summary(), Marks::NONE)
+        (self.tally.summary(), Marks::NONE, Ok(()))
     }
 }
 

@@ -39,6 +39,19 @@ fn bytes_of(frame: &FrameBuf) -> usize {
     frame.payload().len() + 64
 }
 
+impl Queue {
+    fn pop(&mut self) -> Option<Result<Heard>> {
+        Some(match self.frames.pop_front()? {
+            Ok(Some(frame)) => {
+                self.bytes = self.bytes.saturating_sub(bytes_of(&frame));
+                Ok(Heard::Frame(frame))
+            }
+            Ok(None) => Ok(Heard::Ended),
+            Err(e) => Err(e),
+        })
+    }
+}
+
 impl DeferredFrames {
     /// Puts a frame behind the others. `false`: there were too many, and the error of that stands there instead.
     fn put(&self, frame: Received) -> bool {
@@ -61,15 +74,12 @@ impl DeferredFrames {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.change.wait_timeout_while(queue, LOOK, |q| q.frames.is_empty());
         let mut queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-        match queue.frames.pop_front() {
-            None => Ok(Heard::Nothing),
-            Some(Ok(Some(frame))) => {
-                queue.bytes = queue.bytes.saturating_sub(bytes_of(&frame));
-                Ok(Heard::Frame(frame))
-            }
-            Some(Ok(None)) => Ok(Heard::Ended),
-            Some(Err(e)) => Err(e),
-        }
+        queue.pop().unwrap_or(Ok(Heard::Nothing))
+    }
+
+    /// One that is there already.
+    pub(super) fn waiting(&self) -> Option<Result<Heard>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }
 

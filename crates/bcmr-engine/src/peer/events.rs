@@ -15,8 +15,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// More than can be counted.
 const COUNT_MAX: u64 = 1 << 60;
@@ -28,6 +28,8 @@ pub(crate) struct ClientObserver<'a> {
     pub(crate) prefix: String,
     /// What the target itself is told as.
     pub(crate) own_name: PathBuf,
+    /// The same as the prefix, of a path of the source.
+    pub(crate) source_prefix: String,
     /// Where hashes go.
     pub(crate) manifest: Option<Manifest>,
     /// Each hash is told, and not only kept.
@@ -38,6 +40,8 @@ pub(crate) struct ClientObserver<'a> {
     pub(crate) compares: bool,
     /// How the other side compared.
     pub(crate) compared: Mutex<Compared>,
+    /// A move is to be gone through once more.
+    pub(crate) once_more: Arc<AtomicBool>,
 }
 
 impl ClientObserver<'_> {
@@ -91,6 +95,12 @@ impl ClientObserver<'_> {
 
     fn trouble(&self, trouble: &Trouble<'_>) -> Error {
         let e = error_of(trouble);
+        // What a move cannot take away is at the source.
+        if e.op == Op::RemoveSource {
+            let mut path = std::ffi::OsString::from(&self.source_prefix);
+            path.push(&e.path);
+            return Error { path: path.into(), ..e };
+        }
         Error { path: self.there(trouble.path), ..e }
     }
 }
@@ -110,6 +120,15 @@ fn copy_of(e: &Error) -> Error {
 }
 
 impl SendObserver for ClientObserver<'_> {
+    fn took(&self, path: &dyn Fn() -> PathBuf) {
+        if self.watch.items {
+            let (src, dst) = (PathBuf::new(), path());
+            self.watch.front.event(Event::Item { action: Action::Removed, src, dst, bytes: 0 });
+        }
+    }
+    fn once_more(&self) {
+        self.once_more.store(true, Ordering::Relaxed);
+    }
     fn failed(&self, error: &Error) {
         self.watch.front.event(Event::Failed(copy_of(error)));
     }

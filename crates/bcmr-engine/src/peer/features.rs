@@ -30,7 +30,8 @@ pub(crate) const OURS: Features = Features {
         | wide::NAMES
         | wide::PLANNED
         | wide::UNDO
-        | wide::PLANS,
+        | wide::PLANS
+        | wide::TAKES,
 };
 
 /// What a client with these options offers.
@@ -59,7 +60,7 @@ pub(super) fn offered(way: &Way, owners: OwnersBy) -> Features {
 
 /// Of what a copy needs, what a sender must know; the rest is the receiver's, which is here.
 pub(super) fn needed_of_sender(required: Features) -> Features {
-    let wide = wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY | wide::LEFT_OUT;
+    let wide = wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY | wide::LEFT_OUT | wide::TAKES;
     required.and(Features { caps: 0, wide })
 }
 

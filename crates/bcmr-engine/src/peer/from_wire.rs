@@ -24,7 +24,7 @@ use crate::event::{Compared, Summary, Watch};
 use crate::peer::from_wire::batches::{FilesMessage, WireBatches, unpack_columns};
 use crate::peer::from_wire::destination::WireDestination;
 use crate::peer::from_wire::dirs::{EntriesGoal, WireDirs};
-use crate::peer::from_wire::handler::{Head, MessageHandler, ReceiverBuffers};
+use crate::peer::from_wire::handler::{Head, MessageHandler, NextMessage, ReceiverBuffers};
 use crate::peer::from_wire::large::WireLargeFiles;
 use crate::peer::from_wire::operands::{OperandMessage, WireOperands};
 use crate::peer::from_wire::transfer::{IncomingTransfer, WireTransfer, Worker};
@@ -186,6 +186,7 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
                 found(t.tally(), items, bytes, last);
                 Ok(())
             }
+            Message::TookAway { left } => t.to.took_away(left),
             Message::AllNamed { dirs, batches } => {
                 *self.all_named.lock().unwrap_or_else(PoisonError::into_inner) = Some((dirs, batches));
                 Ok(())
@@ -264,7 +265,7 @@ impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
         self.operands.leave(&self.transfer, worker);
     }
 
-    fn end(self, cut_short: bool) -> (Summary, Marks) {
+    fn end(self, cut_short: bool, next: &mut NextMessage<'_>) -> (Summary, Marks, Result<()>) {
         let FromWire { transfer, dirs, operands, batches, large, tells_how, .. } = self;
         if cut_short {
             transfer.tally().cut_short();
@@ -282,7 +283,7 @@ impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
             let how = Message::Report(message::Event::Compared { by_time, by_content });
             let _told = transfer.reply.send(&how).is_ok();
         }
-        transfer.to.end()
+        transfer.to.end((!cut_short).then_some(next))
     }
 }
 

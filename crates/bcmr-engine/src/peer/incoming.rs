@@ -12,6 +12,7 @@ use bcmr_wire::message::{Entry, Kind as WireKind, Owner, Trouble};
 use fastcopy::meta::{Info, Kind, Time};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What is received.
 pub(crate) struct Incoming {
@@ -46,6 +47,8 @@ pub(crate) struct Incoming {
     pub(crate) delta: bool,
     /// It sends parts of small files where they are asked for.
     pub(crate) parts: bool,
+    /// Set where a move is to be gone through once more: not all that landed was remembered.
+    pub(crate) once_more: Arc<AtomicBool>,
     /// Who owns here what comes.
     pub(crate) owners: OwnersHere,
 }

@@ -11,9 +11,11 @@ use crate::event::{Event, Summary, Watch};
 use crate::peer::dedup::StoredBlocks;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
+use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
 use crate::peer::reply::sums_of;
+use crate::peer::taking::FarSource;
 use crate::policy::{Collide, CopyPolicy, Landing};
 use crate::receiver::arriving::Arriving;
 use crate::receiver::aside::Aside;
@@ -56,7 +58,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Beside landing, a manifest is written (GET), what landed by the thread of large files is counted, and what the source
 /// lacks is collected, where that is deleted.
-struct FarHooks {
+struct FarHooks<'a> {
+    /// What was moved is taken away there.
+    source: Option<FarSource<'a>>,
     manifest: Option<Manifest>,
     extraneous: Option<Extraneous>,
     aside: Option<Arc<Aside>>,
@@ -64,20 +68,35 @@ struct FarHooks {
     landed: AtomicU64,
 }
 
-impl LandHooks<Far> for FarHooks {
+impl LandHooks<Far> for FarHooks<'_> {
     fn landed(
         &self,
-        _: &Arc<Slot<Far>>,
-        _: Name<'_>,
+        slot: &Arc<Slot<Far>>,
+        src: Name<'_>,
         (info, _): SourceSeen<'_>,
-        _: &Devices<'_, Sys>,
-        _: &Tally<'_>,
+        devices: &Devices<'_, Sys>,
+        tally: &Tally<'_>,
     ) {
+        if let Some(source) = &self.source
+            && source.ledger.landed(slot, src, info, tally)
+        {
+            source.ledger.settle(devices, tally, source);
+        }
         if StoredBlocks::is_worth(info.size) {
             self.landed.fetch_add(1, Ordering::Relaxed);
         }
     }
-    fn dir_done(&self, _: &Arc<Slot<Far>>) {}
+    fn dir_done(&self, slot: &Arc<Slot<Far>>) {
+        if let Some(source) = &self.source {
+            source.ledger.dir_done(slot);
+        }
+    }
+    fn takes_away(&self) -> bool {
+        self.source.is_some()
+    }
+    fn proves(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.ledger.proves)
+    }
     fn in_the_way(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> bool {
         self.extraneous.as_ref().is_some_and(|extraneous| extraneous.in_the_way(&slot.dst, to, there))
     }
@@ -106,7 +125,7 @@ pub(crate) enum LandVerdict {
 
 /// Lands what comes off the wire.
 pub(crate) struct WireLanding<'a> {
-    desk: Lander<'a, Far, FarHooks>,
+    desk: Lander<'a, Far, FarHooks<'a>>,
     policy: &'a CopyPolicy,
     what: Arc<Incoming>,
     dedup: StoredBlocks<'a>,
@@ -161,7 +180,8 @@ pub(crate) fn landing<'a>(
     // No other process is at work in the tree any more.
     let extraneous = extraneous.map(|found| found.sweeping(what.tree.is_some()));
     let filter = Filter::new(&policy.filter)?;
-    let hooks = FarHooks { manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
+    let source = policy.leaving.goes().then(|| FarSource::new(transfer.reply, policy.verify));
+    let hooks = FarHooks { source, manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
     desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
     desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
@@ -223,7 +243,14 @@ impl WireLanding<'_> {
             Err(Error::ours(Code::Special, Op::Copy, meta.path(&slot.src.node), note))
         } else {
             let attributes = Attributes::Carried(&meta.attrs);
-            self.desk.choose(slot, &Offered { name, to, info: &meta.info, is_file, attributes }, &prove)
+            let offered = Offered { name, to, info: &meta.info, is_file, attributes };
+            match self.desk.came_before_stop(slot, &offered, &prove) {
+                Ok(Some(true)) => return Chosen::Nothing,
+                Ok(Some(false)) => self.desk.choose(slot, &offered, &prove),
+                // It is compared first.
+                Ok(None) => Ok(Decision::Create),
+                Err(e) => Err(e),
+            }
         };
         match chosen {
             Ok(Decision::Skip) => {}
@@ -712,6 +739,13 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         }
     }
 
+    fn took_away(&self, left: u64) -> Result<()> {
+        match &self.desk.hooks.source {
+            Some(source) => source.answered(left, &self.desk.tally),
+            None => Err(refused(Reason::NotSendersMessage.about("TookAway"))),
+        }
+    }
+
     fn settled(&self, file: u64) {
         self.dedup.settled(file);
     }
@@ -726,7 +760,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
 
     /// Publishes and syncs what waits for it first. Marks of complete trees stay where the user is on the other side: a
     /// summary that is lost must not make the same command mean something else. They are to be cleared once it was heard.
-    fn end(self) -> (Summary, Marks) {
+    fn end(self, next: Option<&mut NextMessage<'_>>) -> (Summary, Marks, Result<()>) {
         let mut desk = self.desk;
         desk.publish_group(&mut desk.disk.hand());
         desk.sync_names();
@@ -736,6 +770,10 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         {
             desk.tally.fail(Error::os(Op::SyncTheFileSystemOf, place.node.path(), e));
         }
+        let taken = match (&desk.hooks.source, next) {
+            (Some(source), Some(next)) => source.end(&desk, &self.what, next),
+            _ => Ok(()),
+        };
         let plan = desk.hooks.extraneous.take().and_then(|found| found.plan(&desk.tally));
         let aside = desk.hooks.aside.take();
         if plan.is_some_and(|plan| plan.carry_out(self.policy, aside.as_deref(), &desk.tally)) {
@@ -752,7 +790,9 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
             manifest.finish(&desk.tally);
         }
         // What has a name of its own by the end is not asked for again by the same name.
-        let marks = if self.what.echo || self.snapshot.is_some() {
+        let marks = if taken.is_err() || self.what.once_more.load(Ordering::Relaxed) {
+            Marks::NONE
+        } else if self.what.echo || self.snapshot.is_some() {
             desk.unmark();
             Marks::NONE
         } else {
@@ -762,6 +802,6 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
             let filled = Summary { cancelled: !desk.tally.all_there(), ..desk.tally.summary() };
             run.finish(&filled, self.policy.jobs, &desk.tally);
         }
-        (desk.end(), marks)
+        (desk.end(), marks, taken)
     }
 }

@@ -32,6 +32,7 @@ mod sending;
 mod server;
 mod simulate_tests;
 mod ssh;
+mod taking;
 mod talk;
 mod undoing;
 

@@ -10,7 +10,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::peer::from_wire::handler::{MessageHandler, ReceiverBuffers, unload, unload_patch};
 use crate::peer::reply::Reply;
-use crate::pulse::Pulse;
+use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::Load;
 use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::stream::{Inbox, Stream};
@@ -67,9 +67,16 @@ pub(super) fn receive_all(
         deferred: DeferredFrames::default(),
     };
     receiving.take_all();
-    let mut broken = receiving.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Receiving { broken, deferred, .. } = receiving;
+    let mut broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
     let tells_gone = handler.what().keeping;
-    let (summary, marks) = handler.end(broken.is_some());
+    let mut next = |take: &mut dyn FnMut(Message<'_>) -> Result<()>| {
+        next_frame(&deferred, streams, reply)?.map_or(Ok(()), |frame| take(frame.message()?))
+    };
+    let (summary, marks, taken) = handler.end(broken.is_some(), &mut next);
+    if let Err(e) = taken {
+        broken.get_or_insert(e);
+    }
     let ended = end_with(&summary, broken.as_ref(), streams, reply, tells_gone);
     if end == ReceivingEnd::Client
         && let Some(first) = streams.first()
@@ -98,6 +105,24 @@ pub(super) fn summary_message(s: &Summary) -> Message<'static> {
     let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
     let codes = s.codes.iter().map(|code| u64::from(code.number())).collect();
     Message::Summary { counts, codes, cancelled: s.cancelled }
+}
+
+/// The next frame of stream 0 after all was received, those that waited first. `None`: there was none for a while.
+fn next_frame(deferred: &DeferredFrames, streams: &[Stream], reply: &Reply) -> Result<Option<FrameBuf>> {
+    let lost = || Error::ours(Code::Lost, Op::ReceiveFrom, "the other side", Reason::PeerLeft);
+    let first = streams.first().ok_or_else(lost)?;
+    let heard = match deferred.waiting() {
+        Some(heard) => heard?,
+        None => {
+            let _waits = reply.pulse.waits_for(For::Frame);
+            first.inbox.recv_timeout(LOOK)?
+        }
+    };
+    match heard {
+        Heard::Nothing => Ok(None),
+        Heard::Frame(frame) => Ok(Some(frame)),
+        Heard::Ended => Err(lost()),
+    }
 }
 
 /// How the last message of the receiver went.

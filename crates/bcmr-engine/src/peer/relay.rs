@@ -4,7 +4,7 @@
 //! Must not know what becomes of anything that is sent, and keeps nothing of it.
 
 use super::beside::{self, AskedSnapshot};
-use super::client::{end, for_purpose, own_name_of, whole_home, with_retries};
+use super::client::{and_once_more, end, for_purpose, own_name_of, whole_home, with_retries};
 use super::events::{ClientObserver, summary_of};
 use super::features::{needed_of_sender, offered};
 use super::policy_wire::{Lists, policy_out};
@@ -31,7 +31,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often flags are looked at while nothing comes.
@@ -60,10 +60,13 @@ pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
         onward: &onward,
         policy: &policy,
         watch,
+        once_more: Arc::default(),
     };
     let mut snapshot = AskedSnapshot::of(dated);
-    with_retries(&onward, &policy, watch, || {
-        run.once(&mut target, &kinds, &mut snapshot).map_err(|e| snapshot.sorted(e))
+    and_once_more(&run.once_more, || {
+        with_retries(&onward, &policy, watch, || {
+            run.once(&mut target, &kinds, &mut snapshot).map_err(|e| snapshot.sorted(e))
+        })
     })
 }
 
@@ -79,6 +82,8 @@ struct RelayRun<'a> {
     onward: &'a Way,
     policy: &'a CopyPolicy,
     watch: Watch<'a>,
+    /// A move is to be gone through once more.
+    once_more: Arc<AtomicBool>,
 }
 
 impl RelayRun<'_> {
@@ -121,11 +126,13 @@ impl RelayRun<'_> {
             watch,
             prefix: prefix(self.to),
             own_name: own_name_of(self.purpose, self.to, &self.to.path),
+            source_prefix: prefix(first),
             manifest: None,
             tells_hashes: policy.hashes,
             unwritten: AtomicU64::new(0),
             compares: matches!(self.purpose, Purpose::Check { .. }),
             compared: Mutex::default(),
+            once_more: self.once_more.clone(),
         };
         let paths = self.from.iter().map(|a| a.path.as_path());
         let asked = Asked::operands(paths, Filter::new(&policy.filter)?)?;
@@ -360,6 +367,12 @@ impl Relaying<'_> {
                     self.observer.landed(items, bytes);
                 }
                 Ok(true)
+            }
+            kind::TAKE_AWAY => {
+                if let Message::TakeAway { dir: 0, .. } = frame.message()? {
+                    self.observer.once_more();
+                }
+                pass_on(frame, &self.from.out).map(|()| true)
             }
             kind::GONE => {
                 if let Message::Gone { deleted, updated } = frame.message()? {

@@ -27,7 +27,7 @@ use crate::policy::{
     Collide, CopyPolicy, Durability, FilterSpec, Follow, FollowDestination, RemoveRequest, Resume, Target,
     UndoRequest,
 };
-use crate::remote::ServeRequest;
+use crate::remote::{Compress, ServeRequest};
 use crate::sender::announce::{Extent, ToSend};
 use crate::sender::item;
 use crate::sender::sending::{How, Links};
@@ -563,6 +563,7 @@ impl Serving {
                     keeping: peer.agreed.features.has_wide(wide::KEEPING),
                     delta: peer.agreed.features.has_wide(wide::DELTA),
                     parts: peer.agreed.features.has_wide(wide::PARTS),
+                    once_more: Arc::default(),
                     owners,
                 };
                 if let Some(survey) = survey {
@@ -583,26 +584,39 @@ impl Serving {
                     if follow != asked && asked == Follow::Always { Links::Refused } else { Links::Sent };
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
-                // A client has no store.
-                let how = How {
-                    origin: self.origin,
-                    fast,
-                    compress,
-                    dedup: false,
-                    delta: !fast && peer.agreed.features.has_wide(wide::DELTA),
-                    packed: peer.agreed.features.has_wide(wide::PACKED),
-                    parts: !fast && peer.agreed.features.has_wide(wide::PARTS),
-                    names_left_out: peer.agreed.features.has_wide(wide::LEFT_OUT),
-                    links,
-                    compares,
-                    accounts: agreed_accounts(peer.agreed.features),
-                    expects_new,
-                };
+                let sent = (fast, compress, links, compares, expects_new);
+                let how = self.how(peer.agreed.features, sent);
+                if policy.leaving.goes() {
+                    paths.iter().try_for_each(|path| self.writable(path))?;
+                }
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 let list = names.map(|names| list.and(&names)).transpose()?;
                 self.get(peer, &policy, how, Requested { paths, list, follow: asked })
             }
             _ => Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NoTransfer)),
+        }
+    }
+
+    /// How something is sent to a client: without hashes, packed, what of links, compared, to a new name.
+    fn how(
+        &self,
+        agreed: Features,
+        (fast, compress, links, compares, expects_new): (bool, Compress, Links, bool, bool),
+    ) -> How {
+        // A client has no store.
+        How {
+            origin: self.origin,
+            fast,
+            compress,
+            dedup: false,
+            delta: !fast && agreed.has_wide(wide::DELTA),
+            packed: agreed.has_wide(wide::PACKED),
+            parts: !fast && agreed.has_wide(wide::PARTS),
+            names_left_out: agreed.has_wide(wide::LEFT_OUT),
+            links,
+            compares,
+            accounts: agreed_accounts(agreed),
+            expects_new,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use crate::peer::asked::Asked;
-use crate::peer::from_wire::handler::{Head, MessageHandler, ReceiverBuffers};
+use crate::peer::from_wire::handler::{Head, MessageHandler, NextMessage, ReceiverBuffers};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{self, LocalSide};
@@ -431,6 +431,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         keeping: true,
         delta: false,
         parts: false,
+        once_more: Arc::default(),
         owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), None),
     }
 }
@@ -779,6 +780,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         asked,
         delta: true,
         parts: true,
+        once_more: Arc::default(),
         owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), Some(&OddOnes)),
         // Of another machine: inodes here say nothing of those there.
         origin: 2,
@@ -961,8 +963,8 @@ impl MessageHandler for Bursts<'_> {
         false
     }
     fn leave(&self, _: &mut ReceiverBuffers<()>) {}
-    fn end(self, _: bool) -> (Summary, Marks) {
-        (Summary::default(), Marks::NONE)
+    fn end(self, _: bool, _: &mut NextMessage<'_>) -> (Summary, Marks, Result<()>) {
+        (Summary::default(), Marks::NONE, Ok(()))
     }
 }
 
@@ -1029,8 +1031,8 @@ impl MessageHandler for AsksAtTheEnd<'_> {
     fn leave(&self, _: &mut ReceiverBuffers<()>) {
         assert!(!self.questions.ask(self.reply, Path::new("x")), "no answer is a no");
     }
-    fn end(self, _: bool) -> (Summary, Marks) {
-        (Summary::default(), Marks::NONE)
+    fn end(self, _: bool, _: &mut NextMessage<'_>) -> (Summary, Marks, Result<()>) {
+        (Summary::default(), Marks::NONE, Ok(()))
     }
 }
 

@@ -7,10 +7,10 @@
 
 use crate::disk::sys::Sys;
 use crate::disk::{Disk, Keep};
-use crate::error::{Code, Error, Op, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Action;
 use crate::node::Node;
-use crate::policy::{CopyPolicy, Durability};
+use crate::policy::{CopyPolicy, Durability, Leaving};
 use crate::receiver::dest::{DestDir, MadeBy, MoveState};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, Origin, PairedDirs, Slot};
@@ -18,7 +18,9 @@ use crate::receiver::losses::MetadataLosses;
 use crate::receiver::tree;
 use crate::tally::Tally;
 use fastcopy::dir::Name;
+use fastcopy::errno;
 use fastcopy::meta::{Info, Time};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,6 +98,10 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         }
         let mark = |dir: &D::Dir| tree::mark(self.disk, dir, src);
         let mut dst = above.enter_marked(self.disk, to, self.policy, &mark)?;
+        if takes_away && dst.info.id() == src.id() {
+            let at = dst.node.path();
+            return Err(Error::ours(Code::Refused, Op::MoveTo, at, Reason::SameFile));
+        }
         let met = if dst.is_made() { None } else { tree::stand(self.disk, &dst.dir, src) };
         if takes_away && matches!(met, Some(MoveState::Landed { .. })) {
             // R8: an earlier run has sealed it.
@@ -107,7 +113,11 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 let path = dst.node.path();
                 move |e| Error::os(op, path, e)
             };
-            if tree::is_empty(self.disk, &dst.dir).map_err(fail(Op::ListDirectory))? {
+            let is_empty = tree::is_empty(self.disk, &dst.dir).map_err(fail(Op::ListDirectory))?;
+            if !is_empty && self.policy.leaving == Leaving::Goes {
+                return Err(not_empty(&dst.node.path()));
+            }
+            if is_empty {
                 mark(&dst.dir).map_err(fail(Op::Mark))?;
             }
         }
@@ -355,6 +365,12 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         let of = |m: Marked<D>| (m.dst.dir.clone(), m.dst.node.clone());
         Marks(if self.tally.all_well() { marked.into_iter().map(of).collect() } else { Vec::new() })
     }
+}
+
+/// A directory is not moved into the place of one that holds something.
+pub(crate) fn not_empty(shown: &Path) -> Error {
+    let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
+    Error { note: Some(Reason::NotEmpty.into()), ..Error::os(Op::MoveTo, shown, e) }
 }
 
 /// The marks in directories that are complete by now.

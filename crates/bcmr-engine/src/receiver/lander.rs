@@ -191,12 +191,14 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         pair: &'n Arc<Slot<S, D>>,
         entry: Candidate<'n, D>,
     ) -> Result<Option<Job<'n, D>>> {
-        if let Some(MoveState::Landed { since }) = pair.dst.stand
-            && self.came_before_stop(pair, &entry, since)?
-        {
+        let Candidate { name, to, ref info, ref body, attributes, .. } = entry;
+        let go_on = || !self.tally.cancelled();
+        let prove =
+            |proof: Proof, there: &Info| self.chooser.prove(pair, &entry, proof, there, &go_on).map(Some);
+        let offered = Offered { name, to, info, is_file: body.is_file(), attributes };
+        if self.came_before_stop(pair, &offered, &prove)? == Some(true) {
             return Ok(None);
         }
-        let Candidate { name, to, ref info, ref body, attributes, .. } = entry;
         if self.is_free(pair, &entry) {
             if let Some(dir) = self.basis(pair, &entry)? {
                 return self.like_basis(pair, entry, None, dir).map(Some);
@@ -214,10 +216,6 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             };
             return Ok(Some(Job { is_unlooked: true, ..job }));
         }
-        let go_on = || !self.tally.cancelled();
-        let prove =
-            |proof: Proof, there: &Info| self.chooser.prove(pair, &entry, proof, there, &go_on).map(Some);
-        let offered = Offered { name, to, info, is_file: body.is_file(), attributes };
         let there = match self.choose(pair, &offered, &prove)? {
             Decision::Skip => return Ok(None),
             Decision::Create => None,
@@ -308,31 +306,38 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     }
 
     /// R8: what an earlier run had landed before it began to take sources away is not landed again: where it is what the
-    /// source is, the source may go. Else the source stays. `false`: it is not there.
-    fn came_before_stop(
+    /// source is, the source may go. Else the source stays. `false`: there is no such run, or it is not there. `prove` reads both
+    /// sides; where it cannot yet, this is asked again once it can.
+    pub(crate) fn came_before_stop(
         &self,
         pair: &Arc<Slot<S, D>>,
-        entry: &Candidate<'_, D>,
-        since: Time,
-    ) -> Result<bool> {
-        let &Candidate { name, to, ref info, ref body, .. } = entry;
+        entry: &Offered<'_>,
+        prove: &dyn Fn(Proof, &Info) -> Result<Option<bool>>,
+    ) -> Result<Option<bool>> {
+        let Some(MoveState::Landed { since }) = pair.dst.stand else { return Ok(Some(false)) };
+        let &Offered { name, to, info, is_file, .. } = entry;
         let dst = &pair.dst;
         dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
         let there = self.disk.look(&dst.dir, to).map_err(|e| Error::os(Op::Stat, dst.node.join(to), e))?;
-        let Some(there) = &there else { return Ok(false) };
-        let go_on = || !self.tally.cancelled();
-        let prove = |proof| self.chooser.prove(pair, entry, proof, there, &go_on);
+        let Some(there) = &there else { return Ok(Some(false)) };
         let is_copy = match info.kind {
-            Kind::Link if there.kind == Kind::Link => prove(Proof::Target)?,
+            Kind::Link if there.kind == Kind::Link => prove(Proof::Target, there)?,
             Kind::File if there.kind == Kind::File && there.size == info.size => {
                 // Sizes and times are believed of what was not touched since the run that copied it began. Where times are
                 // kept more coarsely, or a name of it was taken away, only its content tells.
                 let is_untouched = same(info, there) && info.ctime < since;
-                is_untouched && !self.hooks.proves() || body.is_file() && prove(Proof::Content)?
+                if is_untouched && !self.hooks.proves() {
+                    Some(true)
+                } else if is_file {
+                    prove(Proof::Content, there)?
+                } else {
+                    Some(false)
+                }
             }
-            Kind::File | Kind::Link => false,
-            _ => same(info, there),
+            Kind::File | Kind::Link => Some(false),
+            _ => Some(same(info, there)),
         };
+        let Some(is_copy) = is_copy else { return Ok(None) };
         if !is_copy {
             return Err(Self::stays(pair, name, to));
         }
@@ -345,7 +350,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         self.dirs.owe(dst);
         self.dirs.done_one();
         self.hooks.landed(pair, name, (info, None), self.devices(), &self.tally);
-        Ok(true)
+        Ok(Some(true))
     }
 
     /// What a move does not take away, as what is at the destination is something else.

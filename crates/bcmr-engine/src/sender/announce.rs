@@ -9,6 +9,7 @@ use crate::sender::chain::Chain;
 use crate::sender::entries::{EntryLook, EntrySender, Examined, attributes_too_large};
 use crate::sender::item::{self, EntryAttrs};
 use crate::sender::level::{self, Met};
+use crate::sender::moved::MovedIn;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::operand::{Source, takes_kind};
 use crate::sender::place::{AnnouncedDir, AnnouncedInit, DirReply};
@@ -146,22 +147,48 @@ impl<'s, 'a> Announcer<'s, 'a> {
         if let Err(e) = takes_kind(recursive, source.info().kind, Op::Copy, || path.to_owned()) {
             return self.sending.fail(None, e);
         }
+        if let Err(e) = self.may_leave(path, &source) {
+            return self.sending.fail(None, e);
+        }
         let opened = match source {
             Source::Named { dir, name, info, follow } if info.kind != Kind::Dir => {
                 return self.single(path, &dir, &name, info.kind, follow);
             }
-            Source::Whole(src) => src.with_ignores(&self.sending.filter).map(|src| (src, None)),
+            Source::Whole(src) => {
+                src.with_ignores(&self.sending.filter).map(|src| (src, None, MovedIn::Nothing))
+            }
             Source::Named { dir, name, follow, .. } => {
-                enter(self.sending, &dir, name.as_name(), Node::root(path), follow)
-                    .map(|src| (src, Some(name)))
+                let entered = enter(self.sending, &dir, name.as_name(), Node::root(path), follow);
+                entered.map(|src| (src, Some(name.clone()), MovedIn::Operand(dir, name)))
             }
         };
         match opened {
-            Ok((src, name)) => match self.top(path, &src, name.as_ref())? {
+            Ok((src, name, above)) => match self.top(path, &src, name.as_ref(), above)? {
                 Some(place) => self.tree(place, src),
                 None => Ok(()),
             },
             Err(e) => self.sending.fail(None, e),
+        }
+    }
+
+    /// Whether an operand can be taken away by its name, where it is moved.
+    fn may_leave(&self, path: &Path, source: &Source) -> Result<()> {
+        if !self.sending.push.policy.leaving.goes() {
+            return Ok(());
+        }
+        let Source::Named { dir, name, info, .. } = source else {
+            return Err(Error::ours(Code::Refused, Op::Move, path, Reason::PathLeadsThrough));
+        };
+        if info.kind != Kind::Link && dir.stat(name.as_name(), false)?.kind == Kind::Link {
+            return Err(Error::ours(Code::NotDirectory, Op::Move, path, Reason::SlashMeansTarget));
+        }
+        Ok(())
+    }
+
+    /// A directory is announced, and may be taken away where it is moved.
+    fn announced(&self, place: &Arc<AnnouncedDir>, above: MovedIn) {
+        if self.sending.push.policy.leaving.goes() {
+            self.sending.moved.announced(place, above);
         }
     }
 
@@ -171,6 +198,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
         path: &Path,
         src: &Arc<SourceDir>,
         name: Option<&NameBuf>,
+        above: MovedIn,
     ) -> Result<Option<Arc<AnnouncedDir>>> {
         let node = &src.node;
         let ready = dir_attributes(self.sending, &mut self.buffers, src).and_then(|attrs| {
@@ -196,6 +224,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             return Ok(None);
         }
         self.sending.handles.keep(&place, src);
+        self.announced(&place, above);
         self.sending.count_found(0);
         self.sending.tell_owners(0, iter::once((&src.info, &attrs)))?;
         self.sending.send(&Message::Operand {
@@ -250,6 +279,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             return Ok(());
         }
         self.sending.handles.keep(&place, dir);
+        self.announced(&place, MovedIn::Nothing);
         self.sending.tell_owners(0, iter::once((&item.info, &item.attrs)))?;
         self.sending.send(&Message::Operand {
             path: path.as_os_str().as_bytes(),
@@ -347,6 +377,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             return Ok(None);
         }
         self.sending.handles.keep(&place, &src);
+        self.announced(&place, MovedIn::Dir(above.clone(), name.to_owned()));
         self.sending.count_found(0);
         self.sending.tell_owners(0, iter::once((&src.info, &attrs)))?;
         let entry = item::entry(name.bytes(), &src.info, src.info.size, b"", &attrs);
@@ -409,7 +440,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             Ok(src) => src,
             Err(e) => return self.sending.fail(None, e),
         };
-        let Some(top) = self.top(base, &src, None)? else { return Ok(()) };
+        let Some(top) = self.top(base, &src, None, MovedIn::Nothing)? else { return Ok(()) };
         if extent == Extent::Some {
             // What is listed is not all there is.
             top.mark_incomplete();

@@ -8,6 +8,7 @@ use crate::sender::large::{Breach, breach};
 use crate::sender::out::{Counted, Fed, Feed};
 use crate::sender::schedule::StopReason;
 use crate::sender::sending::Sending;
+use crate::sender::taking::take_away;
 use bcmr_wire::message::Message;
 use std::cell::Cell;
 use std::time::Duration;
@@ -95,6 +96,9 @@ impl AnswerListener<'_, '_> {
                 let counted = Counted { counts, codes, cancelled, gone: gone.get() };
                 schedule.summary(counted)?;
                 return Ok(More::No);
+            }
+            Message::TakeAway { dir, names } => {
+                take_away(self.0, *dir, names)?.map_err(StopReason::Lost)?;
             }
             other => {
                 schedule.apply(other)?;

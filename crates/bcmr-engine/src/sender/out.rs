@@ -95,6 +95,10 @@ pub(crate) trait SendObserver: Sync {
     fn peer_error(&self, trouble: &Trouble<'_>) -> Error {
         error_of(trouble)
     }
+    /// A move has taken something away.
+    fn took(&self, _path: &dyn Fn() -> std::path::PathBuf) {}
+    /// A move is to be gone through once more: not all that landed was remembered there.
+    fn once_more(&self) {}
     /// Something worth telling, in the other side's words.
     fn report(&self, event: &Event<'_>);
     /// Whether the other side shall replace this; called by one thread at a time.

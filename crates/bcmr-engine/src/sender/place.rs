@@ -9,6 +9,7 @@ use crate::recent::Recent;
 use crate::sender::filter::Ignores;
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::meta::Info;
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -126,6 +127,11 @@ impl AnnouncedDir {
     /// One thing less; `true`: that was the last one.
     pub(crate) fn release(&self) -> bool {
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether this is the directory that was announced.
+    pub(crate) fn is(&self, now: &Info) -> bool {
+        now.id() == self.object
     }
 
     /// Something in it is not sent.

@@ -11,6 +11,7 @@ use crate::pulse::Pulse;
 use crate::remote::Compress;
 use crate::sender::filter::Filter;
 use crate::sender::item::EntryAttrs;
+use crate::sender::moved::MovedDirs;
 use crate::sender::naming::OwnerNames;
 use crate::sender::out::{FilePart, Out, SendObserver};
 use crate::sender::pace::{Pace, Sent};
@@ -103,6 +104,8 @@ pub(super) struct Sending<'a> {
     pub(super) filter: Filter,
     pub(super) schedule: Schedule<'a>,
     pub(super) handles: Handles,
+    /// What a move may have to take away.
+    pub(super) moved: MovedDirs,
     pace: Option<Mutex<Pace>>,
     pub(super) packers: Packers,
     owners: OwnerNames,
@@ -125,6 +128,7 @@ impl<'a> Sending<'a> {
             filter: Filter::new(&push.policy.filter)?,
             schedule: Schedule::new(streams, push.pulse, agreed),
             handles: Handles::new(),
+            moved: MovedDirs::default(),
             pace: auto.then(|| Mutex::new(Pace::new(threads(streams), streams, 0))),
             packers: Packers::default(),
             owners: OwnerNames::new(push.how.accounts, &push.policy.preserve, streams),

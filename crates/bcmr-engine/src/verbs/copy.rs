@@ -26,7 +26,7 @@ use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::keeping;
-use crate::verbs::ledger::Ledger;
+use crate::verbs::ledger::{Ledger, TakesHere};
 use crate::verbs::local::{Walk, WalkDestination, WalkDropped, WalkHold, WalkWorker};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Resolved, Where};
@@ -61,7 +61,7 @@ pub(crate) struct Run<'a> {
 /// What is kept of what landed.
 pub(crate) struct CopyHooks {
     /// A move removes it at the source.
-    pub(crate) ledger: Option<Ledger>,
+    pub(crate) ledger: Option<Ledger<SourceDir>>,
     /// Where hashes go.
     pub(crate) manifest: Option<Manifest>,
     /// What the source lacks, where that is deleted.
@@ -87,7 +87,7 @@ impl LandHooks<SourceDir> for CopyHooks {
         if let Some(ledger) = &self.ledger
             && ledger.landed(slot, src, info, tally)
         {
-            ledger.settle(devices, tally);
+            ledger.settle(devices, tally, &TakesHere);
         }
     }
     fn kept(&self, slot: &DirPair, src: Name<'_>, info: &Info) {
@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
         disk: &'a Sys,
         policy: &'a CopyPolicy,
         watch: Watch<'a>,
-        ledger: Option<Ledger>,
+        ledger: Option<Ledger<SourceDir>>,
     ) -> Result<Run<'a>> {
         let desk = Lander::new(
             disk,

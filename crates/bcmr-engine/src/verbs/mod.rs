@@ -10,7 +10,7 @@ pub(crate) mod directory;
 pub(crate) mod dry_run;
 pub(crate) mod entry_pair;
 pub(crate) mod keeping;
-mod ledger;
+pub(crate) mod ledger;
 pub(crate) mod local;
 mod local_sides;
 pub mod look;

@@ -11,6 +11,7 @@ use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
 use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::created_names::{CreatedNames, TAKEN};
+use crate::receiver::directories::not_empty;
 use crate::receiver::land;
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
@@ -20,7 +21,7 @@ use crate::sender::walk::SourceDir;
 use crate::stage::RESERVED;
 use crate::tally::Tally;
 use crate::verbs::copy::Run;
-use crate::verbs::ledger::Ledger;
+use crate::verbs::ledger::{Ledger, TakesHere};
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Source};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
@@ -113,27 +114,18 @@ fn carry(
     Ok(run.end())
 }
 
-/// Takes away at the source what is safe at the destination, after `operands` have been copied. Of a directory that the
-/// run was stopped in, or could not seal, nothing goes: the same command copies it once more, and needs all that the source
-/// says (R8). With `all_or_nothing` nothing goes either where something could not be copied.
+/// Takes away at the source what is safe at the destination, after `operands` have been copied. With `all_or_nothing`
+/// nothing of a directory goes where something could not be copied.
 fn take_away(run: &Run<'_>, operands: Vec<Operand>, all_or_nothing: bool) {
     let (desk, Some(ledger)) = (&run.desk, &run.desk.hooks.ledger) else { return };
     let stays = desk.tally.cancelled() || all_or_nothing && desk.tally.failed.load(Relaxed) > 0;
-    let landed = if stays { None } else { desk.all_landed(ledger.since) };
-    if let Some((landed, failed)) = landed {
-        ledger.doubted(failed, &desk.tally);
-        if ledger.release_held(&desk.tally) {
-            // What was not remembered is found again, as by the same command after a kill.
-            let has_landed = |operand: &Operand| landed.contains(&operand.info().id());
-            let operands: Vec<Operand> = operands.into_iter().filter(has_landed).collect();
-            desk.once_more().store(true, Relaxed);
-            run.round(&operands);
-            desk.once_more().store(false, Relaxed);
-        }
-    } else {
-        ledger.forget_held();
-    }
-    ledger.settle(desk.devices(), &desk.tally);
+    ledger.end(desk, stays, &TakesHere, |landed| {
+        let has_landed = |operand: &Operand| landed.contains(&operand.info().id());
+        let operands: Vec<Operand> = operands.into_iter().filter(has_landed).collect();
+        desk.once_more().store(true, Relaxed);
+        run.round(&operands);
+        desk.once_more().store(false, Relaxed);
+    });
 }
 
 /// How far an operand got by renaming alone.
@@ -698,12 +690,6 @@ fn dev(place: &Place) -> Result<u64> {
 fn is_open_to(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<bool> {
     let (disk, there) = (Sys::new(), dir.open_dir_readable(name)?);
     Ok(tree::is_marked(&disk, &there, info) || tree::is_empty(&disk, &there)?)
-}
-
-/// A directory is not moved into the place of one that holds something.
-fn not_empty(shown: &Path) -> Error {
-    let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
-    Error { note: Some(Reason::NotEmpty.into()), ..Error::os(Op::MoveTo, shown, e) }
 }
 
 /// Refuses to give something a name that a later run would take for what a killed one left.

@@ -141,7 +141,7 @@ impl Resolved {
             _ => self::target(reach, target, count, links)?,
         };
         let itself = match (target, &to) {
-            (Target::Guess(path), Where::Into(_)) if count == 1 && policy.resume.has_sessions() => {
+            (Target::Guess(path), Where::Into(_)) if count == 1 && policy.marks() => {
                 Some(self::target(reach, &Target::Exactly(path.clone()), 1, links)?)
             }
             _ => None,

@@ -1,12 +1,18 @@
-//! `move`.
+//! `move`. What is on another machine is `remote`'s.
 
 use crate::cli::bcmr::move_::{self, MoveArgs};
+use crate::cli::bcmr::operands::{self, Places};
 use crate::env::Env;
 use crate::show::Verb;
 use crate::ui::{self, Start};
 
 /// Runs it.
 pub fn run(args: &MoveArgs, env: &Env) -> u8 {
+    match operands::places(&args.operands, &args.connect, &super::verb::is_here) {
+        Ok(Places::Here) => {}
+        Ok(places) => return super::remote::move_(args, places, env),
+        Err(u) => return super::verb::usage(Verb::Move, &u),
+    }
     let (request, show) = match move_::request(args, env) {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Move, &u),
@@ -21,5 +27,8 @@ pub fn run(args: &MoveArgs, env: &Env) -> u8 {
         measure: Some(measure),
         by_scp: None,
     };
-    ui::run(&show, start, |watch| bcmr_engine::move_(request, watch))
+    ui::run(&show, start, |watch| {
+        super::verb::tell_mistakable(operands::all_operands(&args.operands), watch);
+        bcmr_engine::move_(request, watch)
+    })
 }

@@ -9,6 +9,7 @@ use crate::address;
 use crate::cli::bcmr::check::{self, CheckArgs};
 use crate::cli::bcmr::connection::Reach;
 use crate::cli::bcmr::copy::{self, CopyArgs};
+use crate::cli::bcmr::move_::{self, MoveArgs};
 use crate::cli::bcmr::operands::{self, Operands, Places, all_operands};
 use crate::cli::bcmr::proof;
 use crate::cli::bcmr::remote::RemoteJob;
@@ -83,6 +84,15 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
         return super::verb::file_failed("open", &path, &e);
     }
     run(&job, &args.operands, env)
+}
+
+/// `move` with a side on another machine.
+pub fn move_(args: &MoveArgs, places: Places, env: &Env) -> u8 {
+    let job = configuration(env).and_then(|config| move_::remote(args, places, &config, env));
+    match job {
+        Ok(job) => run(&job, &args.operands, env),
+        Err(u) => super::verb::usage(Verb::Move, &u),
+    }
 }
 
 /// `check` with one side on another machine.

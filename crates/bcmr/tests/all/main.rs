@@ -28,6 +28,7 @@ mod manifest;
 mod matrix;
 mod metadata;
 mod move_;
+mod move_far;
 mod names;
 mod no_cache;
 mod odd;

@@ -6,6 +6,7 @@ use crate::disk::{Attributes, Fault};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Summary;
 use crate::node::Node;
+use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::incoming::refused;
 use crate::receiver::arriving::Arriving;
 use crate::receiver::choose::Way;
@@ -27,6 +28,8 @@ pub(crate) type CarriedAttrs = Vec<(CString, Vec<u8>)>;
 
 /// A source directory on the other machine.
 pub(crate) struct Far {
+    /// Its number on the wire; of a directory that an operand is in, the operand's.
+    pub(crate) id: u64,
     pub(crate) info: Info,
     pub(crate) attrs: CarriedAttrs,
     pub(crate) node: Arc<Node>,
@@ -205,8 +208,17 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
         Err(refused(Reason::ProofOfNothing))
     }
 
-    /// Says what was done, and gives the marks that are to be cleared once that was heard.
-    fn end(self) -> (Summary, Marks);
+    /// The sender has taken away what it was told to; so much of that is left.
+    ///
+    /// # Errors
+    /// It was not told to.
+    fn took_away(&self, _left: u64) -> Result<()> {
+        Err(refused(Reason::NotSendersMessage.about("TookAway")))
+    }
+
+    /// Says what was done, and gives the marks that are to be cleared once that was heard, and what broke the transfer at last.
+    /// `next` is what the sender still says; there is none where the transfer was broken before.
+    fn end(self, next: Option<&mut NextMessage<'_>>) -> (Summary, Marks, Result<()>);
 }
 
 /// A content of another length than its entry was said to have (V13).

@@ -127,7 +127,8 @@ impl<'a, D: WireDestination<'a>> WireDirs<D> {
         let name = meta.name.as_name();
         t.to.met(&above, name);
         t.to.expect(&above, 1);
-        let src = Arc::new(Far { info: meta.info, attrs: meta.attrs, node: above.src.node.below(name) });
+        let node = above.src.node.below(name);
+        let src = Arc::new(Far { id, info: meta.info, attrs: meta.attrs, node });
         let met = DirEntry::met(name, name, Kind::Dir, false);
         let by = if t.what.listed { Entering::List } else { Entering::Walk };
         match t.to.enter(&mut worker.of_destination, &above, &src, met, by) {

@@ -66,6 +66,9 @@ pub(crate) fn unload_patch(unpacker: &mut Unpacker, patch: &Patch<'_>) -> Result
     Ok((head, Load::Patch { spans, carried }))
 }
 
+/// Gives what the sender says next to a function, if it says something within a moment.
+pub(crate) type NextMessage<'n> = dyn FnMut(&mut dyn FnMut(Message<'_>) -> Result<()>) -> Result<()> + 'n;
+
 /// What each thread that receives keeps for itself.
 pub(crate) struct ReceiverBuffers<B> {
     pub(crate) of_destination: B,
@@ -106,6 +109,6 @@ pub(crate) trait MessageHandler: Sync + Sized {
     fn leave(&self, worker: &mut ReceiverBuffers<Self::Buffers>);
     /// After [`MessageHandler::leave`] and the end of [`MessageHandler::land_large`]: says what was done, and gives the
     /// marks that are to be cleared once that was heard. `cut_short` when the connection was lost: not all that was to be
-    /// done was.
-    fn end(self, cut_short: bool) -> (Summary, Marks);
+    /// done was. `next` is what the sender still says; what breaks the transfer then comes back too.
+    fn end(self, cut_short: bool, next: &mut NextMessage<'_>) -> (Summary, Marks, Result<()>);
 }

@@ -149,7 +149,7 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
         let Some(spot) = self.spot(t, worker, (&dest, shown), &info)? else { return Ok(None) };
         let fills = matches!(dest, Dest::Whole(_));
         operands::nesting(&t.what.reach, &info, fills, &dest, t.policy, shown, Op::Copy)?;
-        let src = t.far(entry, Node::root(shown))?;
+        let src = t.far(id, entry, Node::root(shown))?;
         let (place, name) = match dest {
             Dest::Whole(place) => {
                 if t.what.is_whole() {
@@ -276,12 +276,15 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
             places.find(|(p, _)| Arc::ptr_eq(p, place)).map(|(_, slot)| Arc::clone(slot))
         };
         let dst = match known {
-            Some(slot) if slot.src.node.path() == parent => return Ok(slot.hold()),
+            // What is taken away is named by its operand.
+            Some(slot) if slot.src.node.path() == parent && !t.policy.leaving.goes() => {
+                return Ok(slot.hold());
+            }
             // Operands of one command mostly go to one place: its lock is held once, so it is opened once.
             Some(slot) => t.to.share(&slot.dst),
             None => t.to.base(place)?,
         };
-        let src = Far { info: src.info, attrs: Vec::new(), node: Node::root(parent) };
+        let src = Far { id: src.id, info: src.info, attrs: Vec::new(), node: Node::root(parent) };
         let pair = WireTransfer::<D>::pair(Arc::new(src), dst, false, Spot::default());
         let slot = t.to.top(pair, &t.dropped);
         let hold = slot.hold();

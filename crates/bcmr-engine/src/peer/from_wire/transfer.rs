@@ -82,8 +82,8 @@ impl<'a, D: WireDestination<'a>> WireTransfer<'a, D> {
     }
 
     /// A directory at the sender.
-    pub(super) fn far(&self, entry: &Entry<'_>, node: Arc<Node>) -> Result<Far> {
-        Ok(Far { info: self.info_of(entry), attrs: self.attrs_of(entry)?, node })
+    pub(super) fn far(&self, id: u64, entry: &Entry<'_>, node: Arc<Node>) -> Result<Far> {
+        Ok(Far { id, info: self.info_of(entry), attrs: self.attrs_of(entry)?, node })
     }
 
     fn attrs_of(&self, entry: &Entry<'_>) -> Result<CarriedAttrs> {

@@ -26,7 +26,7 @@ use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{
-    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Old, Reflink, Resume, Sharing, Sparse,
+    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Leaving, Mirror, Old, Reflink, Resume, Sharing, Sparse,
     SyncPlan, Target,
 };
 use bcmr_engine::remote::Purpose;
@@ -338,6 +338,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         hashes: a.manifest.is_some(),
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
+        leaving: Leaving::Stays,
         dry_run: a.collide.dry_run,
         io: io(&a.io),
         jobs: jobs_for(collide, &a.how.jobs, env),

@@ -330,7 +330,7 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
                 a.filters.order(m);
                 a.connect.order(m);
             }
-            Command::Move(a) => a.filters.order(m),
+            Command::Move(a) => a.order(m),
             Command::Plan(a) => {
                 a.filters.order(m);
                 a.connect.0.order(m);

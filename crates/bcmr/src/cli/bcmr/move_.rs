@@ -1,21 +1,27 @@
 //! `move`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
 use super::collide::{MoveCollideArgs, collide};
+use super::columns::Columns;
+use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, durability, verify};
 use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs_for;
-use super::operands::{Operands, above, operands};
+use super::operands::{Operands, Places, above, operands};
 use super::output::{OutputArgs, show};
+use super::remote::{RemoteJob, onward};
+use crate::config::Config;
 use crate::env::Env;
-use crate::show::{Again, Show, Verb};
+use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{CopyPolicy, MoveRequest, Verify};
-use clap::Args;
+use bcmr_engine::policy::{CopyPolicy, Leaving, MoveRequest, Verify};
+use bcmr_engine::remote::Purpose;
+use clap::{ArgMatches, Args};
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr move draft.txt final.txt          a rename
   bcmr move photos /mnt/disk             copied, verified, made durable, and only then removed here
+  bcmr move photos host:                 the same to another machine
   bcmr move --merge inbox/ archive       what is in inbox goes into archive, beside what is there";
 
 #[derive(Debug, Args)]
@@ -35,14 +41,53 @@ pub struct MoveArgs {
     #[command(flatten)]
     pub how: HowArgs,
     #[command(flatten)]
+    pub remote: RemoteArgs,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
     pub io: IoArgs,
 }
 
-/// What `move` arguments mean.
+impl MoveArgs {
+    /// What the order of the options says.
+    pub(super) fn order(&mut self, m: &ArgMatches) {
+        self.filters.order(m);
+        self.connect.order(m);
+    }
+}
+
+/// What `move` arguments mean when everything is here.
 pub fn request(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     let (sources, target) = operands(&a.operands)?;
+    no_connection(&a.connect, Some(&a.remote))?;
+    let (policy, show) = policy(a, env)?;
+    Ok((MoveRequest { sources, target, merge: a.merge, all_or_nothing: false, policy }, show))
+}
+
+/// What they mean when one side is on another machine, or both are: a copy that is verified, and synced, before the source
+/// is taken away.
+pub fn remote(a: &MoveArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
+    if let Some((flag, hint)) = a.io.only_here() {
+        return Err(Usage::new(format!("{flag} is about moves on one machine")).or(hint));
+    }
+    let (policy, show) = policy(a, env)?;
+    let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let onward = onward(&places, &a.connect, Some(&a.remote), false, config)?;
+    let reach = reach(&a.connect, Some(&a.remote), false, &host, config)?;
+    let far = if places.is_put() { Far::To(reach.way.plane) } else { Far::From(reach.way.plane) };
+    // Of what a filter leaves something behind, the rest goes where a part of it may be already.
+    let merges = a.merge || !policy.filter.is_everything();
+    let policy = CopyPolicy { leaving: if merges { Leaving::GoesMerging } else { Leaving::Goes }, ..policy };
+    let show = Show { far, again: Again::Same, ..show };
+    let (purpose, unkept) = (Purpose::Copy, vec!["move"]);
+    let (names, manifest, dated, state) = (None, None, None, None);
+    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
+}
+
+/// What decides how something is moved, wherever its ends are.
+fn policy(a: &MoveArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let policy = CopyPolicy {
         // The source will be gone, so what landed is read back.
@@ -64,5 +109,5 @@ pub fn request(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     let verify = policy.verify;
     let (collide, report) = (policy.collide, a.how.report.clone());
     let show = Show { verify, collide, report, ..show(Verb::Move, &a.output, policy.dry_run, again, env) };
-    Ok((MoveRequest { sources, target, merge: a.merge, all_or_nothing: false, policy }, show))
+    Ok((policy, show))
 }

@@ -81,6 +81,8 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::Summary { counts: [0; 7], codes: Vec::new(), cancelled: false },
         Message::Gone { deleted: 1, updated: 1 },
         Message::LeftOut { dir: 1, names: vec![b"x"] },
+        Message::TakeAway { dir: 1, names: Vec::new() },
+        Message::TookAway { left: 0 },
         Message::Cancel,
         Message::Sums { file: 1, at: 0, chunks: vec![Sum { bytes: 1, sum: 7 }] },
         Message::WantsParts {

@@ -47,7 +47,8 @@ pub const ALL: Features = Features {
         | wide::HASHED
         | wide::KEEPING
         | wide::LEFT_OUT
-        | wide::PLANS,
+        | wide::PLANS
+        | wide::TAKES,
 };
 
 // ---- messages ----

@@ -3,7 +3,7 @@
 use super::peer::*;
 use super::server::in_words;
 use crate::common::*;
-use bcmr_wire::message::{DirState, Event, Message, Note, Trouble, kind};
+use bcmr_wire::message::{DirState, Event, Message, Note, Taken, Trouble, kind};
 use std::time::Duration;
 
 const PUT: &[&str] = &["copy", "-r", "tree", "host:x"];
@@ -402,4 +402,85 @@ fn hosts_that_are_options() {
     let mut called = false;
     place.attack("h", &["copy", "-r", "tree", "h:x"], |w| called = w.greet()).failed();
     assert!(called && !place.tmp.p("h:x").exists());
+}
+
+/// A receiver of a move may have taken away what was sent to it, as it was sent, and nothing else.
+#[test]
+fn only_what_was_sent_is_taken_away() {
+    type Change = fn(&mut Taken<'_>);
+    let table: [(&str, bool, Change, u64); 8] = [
+        ("honest", true, |_| {}, 1),
+        ("another size", false, |one| one.size += 1, 1),
+        ("another time", false, |one| one.mtime.nsec ^= 1, 1),
+        ("another change", false, |one| one.ctime.sec -= 1, 1),
+        ("another file", false, |one| one.ino += 1, 1),
+        ("what was left out", false, |one| one.name = b"out.o", 1),
+        ("a name that leads elsewhere", false, |one| one.name = b"sub", 1),
+        ("a directory of nobody", false, |_| {}, 77),
+    ];
+    for (what, goes, change, dir) in table {
+        let place = stocked();
+        let out = place.tmp.file("tree/out.o", "content of a");
+        fs_times_of(&place.tmp.p("tree/a"), &out);
+        let mut left = None;
+        let words = ["move", "-e", "*.o", "tree", "host:x"];
+        place.run(what, &words, |w| {
+            let mut seen = None;
+            receive(w, |w, message| match message {
+                Message::Files { dir: 1, entries, .. } => {
+                    let a = entries.iter().find(|entry| entry.name == b"a").unwrap();
+                    seen = Some((a.ino, a.nlink, a.size, a.mtime, a.ctime));
+                    None
+                }
+                Message::AllSent => {
+                    let (ino, nlink, size, mtime, ctime) = seen.unwrap();
+                    let mut one = Taken { name: b"a", ino, nlink, size, mtime, ctime };
+                    change(&mut one);
+                    w.say(&Message::TakeAway { dir, names: vec![one] });
+                    let mut said = w.hear();
+                    while said.as_ref().is_some_and(|said| {
+                        matches!(
+                            said.message(),
+                            Message::Trouble(_) | Message::Found { .. } | Message::Ping { .. }
+                        )
+                    }) {
+                        said = w.hear();
+                    }
+                    if let Some(Message::TookAway { left: n }) = said.as_ref().map(Said::message) {
+                        left = Some(n);
+                    }
+                    None
+                }
+                _ => None,
+            });
+        });
+        let answer = match (goes, dir) {
+            (true, _) => Some(0),
+            (_, 1) => Some(1),
+            _ => None,
+        };
+        assert_eq!((left, place.tmp.p("tree/a").exists()), (answer, !goes), "{what}");
+        assert!(
+            out.exists() && place.tmp.p("tree/sub/b").exists() && place.tmp.p("tree/big").exists(),
+            "{what}"
+        );
+    }
+    // Where nothing was to be moved, nothing goes.
+    let place = stocked();
+    place.attack("of a copy", PUT, |w| {
+        receive(w, |w, message| {
+            if *message == Message::AllSent {
+                w.say(&Message::TakeAway { dir: 1, names: Vec::new() });
+            }
+            None
+        });
+    });
+    assert!(place.tmp.p("tree/a").exists());
+}
+
+/// One file gets the times of another.
+fn fs_times_of(of: &std::path::Path, to: &std::path::Path) {
+    let mtime = std::fs::metadata(of).unwrap().modified().unwrap();
+    let times = std::fs::FileTimes::new().set_modified(mtime);
+    std::fs::File::options().write(true).open(to).unwrap().set_times(times).unwrap();
 }
