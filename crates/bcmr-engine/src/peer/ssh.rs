@@ -22,6 +22,14 @@ pub fn sudo_words(address: &Address, way: &Way) -> Result<Vec<std::ffi::OsString
     transport::ssh::sudo_words(address, way)
 }
 
+/// ssh's own words for running the bcmr there with this one verb, which has no arguments.
+///
+/// # Errors
+/// A host, user or program that is refused.
+pub fn verb_words(address: &Address, way: &Way, verb: &'static str) -> Result<Vec<std::ffi::OsString>> {
+    transport::ssh::verb_words(address, way, verb)
+}
+
 /// What ssh's standard error means where it could not connect: the code, and the words in short.
 #[must_use]
 pub fn ssh_said(said: &str) -> (Code, Note) {

@@ -81,7 +81,7 @@ fn fault(what: &str, word: &str) -> Option<Note> {
 
 /// What the far side's shell gets: one fixed string. The program's name is the only part that is not ours, and is
 /// refused unless no shell sees anything in it.
-fn remote_command(program: &str) -> Result<String, Note> {
+fn remote_command(program: &str, verb: &str) -> Result<String, Note> {
     // `~/` is the one thing a shell is to see: where people keep their own programs.
     let word = program.strip_prefix("~/").unwrap_or(program);
     let plain =
@@ -93,7 +93,7 @@ fn remote_command(program: &str) -> Result<String, Note> {
     } else if let Some(c) = word.chars().find(|c| !plain(*c)) {
         Err(Reason::ProgramHolds.about(format!("{c:?}")))
     } else {
-        Ok(format!("{program} serve"))
+        Ok(format!("{program} {verb}"))
     }
 }
 
@@ -120,10 +120,20 @@ pub(crate) fn sudo_words(address: &Address, way: &Way) -> Result<Vec<OsString>, 
     words(address, way, &as_user(&way.run_as, "true".to_owned()).map_err(refused)?)
 }
 
+/// ssh with all its words, for running the bcmr there with this one verb; what it is to do it reads from its standard input.
+///
+/// # Errors
+/// A host, user or program that is refused.
+pub(crate) fn verb_words(address: &Address, way: &Way, verb: &str) -> Result<Vec<OsString>, Error> {
+    let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
+    let command = remote_command(&way.program, verb).and_then(|command| as_user(&way.run_as, command));
+    words(address, way, &command.map_err(refused)?)
+}
+
 /// Everything behind the program's name in ssh's argument vector, for a connection to a bcmr.
 fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
     let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
-    let command = remote_command(&way.program).and_then(|command| as_user(&way.run_as, command));
+    let command = remote_command(&way.program, "serve").and_then(|command| as_user(&way.run_as, command));
     let command = command.map_err(refused)?;
     arguments_for(address, way, nth, ciphers, &command)
 }
@@ -654,7 +664,7 @@ mod tests {
     #[test]
     fn the_far_shell_sees_two_words() {
         for fine in ["bcmr", "/opt/bcmr-1.2/bin/bcmr", "~/bin/bcmr", "./bcmr", "bcmr+x"] {
-            assert_eq!(remote_command(fine).unwrap(), format!("{fine} serve"));
+            assert_eq!(remote_command(fine, "serve").unwrap(), format!("{fine} serve"));
         }
         let bad = [
             "",
@@ -684,7 +694,7 @@ mod tests {
             "a\0",
         ];
         for word in bad {
-            assert!(remote_command(word).is_err(), "{word:?}");
+            assert!(remote_command(word, "serve").is_err(), "{word:?}");
         }
     }
 

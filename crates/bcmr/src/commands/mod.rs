@@ -22,6 +22,7 @@ mod sudo;
 mod sync;
 mod undo;
 mod verb;
+mod via_source;
 
 use crate::cli::bcmr::filters::Files;
 use crate::cli::bcmr::places::is_place;
@@ -82,6 +83,19 @@ pub fn run(command: Command, env: &Env) -> u8 {
                 crate::ui::writer::err(&crate::say::usage_of(&crate::voice::BCMR, &u));
                 crate::voice::BCMR.exits.usage
             }
+        },
+        Command::AtSource => match via_source::at_source(env) {
+            Err(code) => code,
+            Ok((mut command, env)) => match settle(&mut command, env.now) {
+                Ok(()) => {
+                    crate::env::raise_limits();
+                    run(command, &env)
+                }
+                Err(u) => {
+                    crate::ui::writer::err(&crate::say::usage_of(&crate::voice::BCMR, &u));
+                    crate::voice::BCMR.exits.usage
+                }
+            },
         },
         Command::Schema => print(&crate::ui::json::schema()),
         Command::Completions { shell } => completions::run(shell),

@@ -14,6 +14,7 @@ use crate::cli::bcmr::operands::{self, Operands, Places, all_operands};
 use crate::cli::bcmr::proof;
 use crate::cli::bcmr::remote::RemoteJob;
 use crate::cli::bcmr::sync::{self, SyncArgs};
+use crate::cli::bcmr::via_source;
 use crate::config::{self, Config};
 use crate::env::Env;
 use crate::names;
@@ -76,6 +77,9 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Copy, &u),
     };
+    if args.remote.via_source {
+        return via_source(Verb::Copy, &job, env, copy::about_here(args));
+    }
     // What cannot be opened is said before the user is asked for a password.
     if let Some(from) = &job.names
         && let Err(e) = open(from)
@@ -90,6 +94,7 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
 pub fn move_(args: &MoveArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| move_::remote(args, places, &config, env));
     match job {
+        Ok(job) if args.remote.via_source => via_source(Verb::Move, &job, env, args.about_here()),
         Ok(job) => run(&job, &args.operands, env),
         Err(u) => super::verb::usage(Verb::Move, &u),
     }
@@ -108,6 +113,7 @@ pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
 pub fn sync(args: &SyncArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| sync::remote(args, places, &config, env));
     match job {
+        Ok(job) if args.remote.via_source => via_source(Verb::Sync, &job, env, sync::about_here(args)),
         Ok(job) => run(&job, &args.operands(), env),
         Err(u) => super::verb::usage(Verb::Sync, &u),
     }
@@ -122,6 +128,34 @@ pub fn apply(planned: SyncArgs, now: &SyncArgs, file: &Path, env: &Env) -> u8 {
     match jobs {
         Ok((look, job)) => run_after(Some(&look), &job, &typed, env),
         Err(u) => super::verb::usage(Verb::Sync, &u),
+    }
+}
+
+/// Done by the bcmr on the source's machine. What the configuration here has as defaults is said there too.
+fn via_source(verb: Verb, job: &RemoteJob, env: &Env, about_here: Option<&str>) -> u8 {
+    let typed = || env.line.iter().skip(1).any(|word| word == "--no-defaults");
+    let line = configuration(env).map(|config| {
+        let name = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+        let defaults = config.defaults().get(name).filter(|_| !typed()).cloned().unwrap_or_default();
+        let (program, rest) = env.line.split_at_checked(2).unwrap_or((&env.line, &[]));
+        let defaults = defaults.into_iter().map(OsString::from);
+        program.iter().cloned().chain(defaults).chain(rest.iter().cloned()).collect::<Vec<_>>()
+    });
+    let told = line.and_then(|line| via_source::told(&job.places, &line, about_here));
+    match (told, job.places.address()) {
+        (Ok(told), Some(address)) => {
+            let note = |text: String| crate::ui::writer::err(&format!("{}\n", BCMR.line(&text)));
+            let cancel = Cancel::new();
+            let done = with_peer(address, &job.reach, &cancel, &note, |way| {
+                super::via_source::attempt(address, way, &told)
+            });
+            done.map_err(Absent::error).unwrap_or_else(|e| {
+                let code = super::verb::failed(&e);
+                if e.code.is_of_connection() { BCMR.exits.connection } else { code }
+            })
+        }
+        (Ok(_), None) => BCMR.exits.usage,
+        (Err(u), _) => super::verb::usage(verb, &u),
     }
 }
 

@@ -122,3 +122,52 @@ fn what_fails_is_told_with_its_machine_and_nothing_hangs() {
         relayed(&far, "copy", flag, &tmp, ("s", "d")).run().code(2).says("between two other machines");
     }
 }
+
+/// The bcmr on the source's machine reaches the destination as its own configuration says; what it says, and how it ends, is
+/// said here.
+#[test]
+fn the_source_sends_by_itself() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    plant(&tmp);
+    let there =
+        tmp.file("there", format!("#!/bin/sh\necho met >> {}\nexec {BCMR} \"$@\"\n", tmp.p("met").display()));
+    chmod(&there, 0o755);
+    let ssh = format!("{}/tests/all/common/pipe-ssh", env!("CARGO_MANIFEST_DIR"));
+    fs::create_dir_all(far.home().join(".config/bcmr")).unwrap();
+    let config = format!("ssh = {ssh:?}\nprogram = {there:?}\n");
+    fs::write(far.home().join(".config/bcmr/config.toml"), config).unwrap();
+    let via = |verb: &str, flags: &str, ends: (&str, &str)| {
+        relayed(&far, verb, &format!("--via-source {flags}"), &tmp, ends).run()
+    };
+    let told = via("sync", "-V -v", ("s", "d")).ok();
+    assert!(told.out.contains("two:") && told.out.contains("sub/deep/c"), "{}", told.out);
+    alike(&tmp, false, "sync");
+    let events = via("copy", "--archive --json", ("s", "a b;c'd")).ok().out;
+    assert!(events.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{events}");
+    assert_eq!(fs::read(tmp.p("a b;c'd/large")).unwrap(), noise(2, 9 << 20));
+    let met = fs::read_to_string(tmp.p("met")).unwrap();
+    assert_eq!(met.lines().count(), 2, "what was sent went another way");
+    via("copy", "", ("absent", "e")).code(1).says("absent");
+    via("copy", "", ("s", "e")).code(1).says("-r");
+    via("move", "", ("s", "m")).ok();
+    assert!(!tmp.p("s").exists() && tmp.p("m/sub/deep/c").exists());
+    // What cannot be, is said before anything is done.
+    let globs = format!("--exclude-from={}", tmp.file("x", "*.o").display());
+    for flags in [&globs, "-i", "--report=x"] {
+        via("copy", flags, ("m", "n")).code(2).says("about this machine");
+    }
+    far.bcmr("copy")
+        .args(["--via-source", "-r"])
+        .args([tmp.p("m"), tmp.p("n")])
+        .run()
+        .code(2)
+        .says("another machine");
+    let line = far.bcmr("copy").args(["--via-source", "-r"]).args([tmp.p("m").into(), far.at("x")]);
+    line.run().code(2).says("between two other machines");
+    // One that is too old, as far as it goes.
+    let old = tmp.file("old", "#!/bin/sh\necho 'unrecognized subcommand' >&2\nexit 2\n");
+    chmod(&old, 0o755);
+    let far = far.program(&old);
+    relayed(&far, "copy", "--via-source -r", &tmp, ("m", "n")).run().code(1).says("unrecognized subcommand");
+    assert!(!tmp.p("n").exists());
+}

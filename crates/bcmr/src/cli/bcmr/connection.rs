@@ -100,6 +100,9 @@ pub struct RemoteArgs {
     /// Connect again by itself, at most N times, when the connection is lost
     #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub retries: Option<u32>,
+    /// Between two other machines: have the bcmr on the source's machine send, which reaches the other one by itself
+    #[arg(hide_short_help = true, long)]
+    pub via_source: bool,
     /// Send and receive at most RATE bytes a second, both together (1M is 1 MiB); bcmr ctl changes it meanwhile
     #[arg(hide_short_help = true, long, value_name = "RATE", value_parser = rate)]
     pub bwlimit: Option<u64>,
@@ -122,6 +125,23 @@ pub enum PlaneArg {
 }
 
 impl ConnectArgs {
+    /// What is said where nothing is typed.
+    pub fn none() -> ConnectArgs {
+        ConnectArgs {
+            ssh: None,
+            option: Vec::new(),
+            jump: None,
+            identity: Vec::new(),
+            ssh_config: None,
+            port: None,
+            remote_program: None,
+            remote_sudo: None,
+            bootstrap: false,
+            no_bootstrap: false,
+            passed: Vec::new(),
+        }
+    }
+
     /// Puts ssh's options into the order they were typed.
     pub(super) fn order(&mut self, m: &ArgMatches) {
         let mut passed: Vec<(usize, &str, OsString)> = Vec::new();
@@ -158,6 +178,7 @@ impl Columns for RemoteArgs {
         Row("--direct", There, LosesIf(|a| a.direct == Some(PlaneArg::Direct)), |a| a.direct.is_some()),
         Row("--retries", There, LosesIf(|a| a.retries.is_some_and(|n| n > 0)), |a| a.retries.is_some()),
         Row("--bwlimit", There, Loses, |a| a.bwlimit.is_some()),
+        Row("--via-source", There, Loses, |a| a.via_source),
     ];
 }
 

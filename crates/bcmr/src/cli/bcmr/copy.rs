@@ -258,6 +258,12 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     })
 }
 
+/// What is about this machine, and so not for `--via-source`.
+pub fn about_here(a: &CopyArgs) -> Option<&'static str> {
+    let here = a.filters.about_here().or_else(|| a.how.about_here());
+    here.or(a.collide.interactive.then_some("-i"))
+}
+
 /// What needs one of the two ends to be here.
 fn only_with_an_end_here(a: &CopyArgs) -> Option<&'static str> {
     let names = a.files_from.is_some() || a.files_from0.is_some();

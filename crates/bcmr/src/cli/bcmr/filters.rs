@@ -115,6 +115,11 @@ pub(super) fn unreadable(flag: &str, file: &Path, e: &io::Error) -> Usage {
 }
 
 impl FilterArgs {
+    /// What is read on this machine.
+    pub(super) fn about_here(&self) -> Option<&'static str> {
+        (!self.exclude_from.is_empty()).then_some("--exclude-from")
+    }
+
     /// Puts globs of files where those were named, and looks moments up.
     pub(super) fn settle(&mut self, files: &Files<'_>) -> Result<(), Usage> {
         self.bounds.settle(files)?;

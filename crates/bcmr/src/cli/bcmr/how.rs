@@ -50,6 +50,13 @@ impl Columns for HowArgs {
     ];
 }
 
+impl HowArgs {
+    /// What is written on this machine.
+    pub(super) fn about_here(&self) -> Option<&'static str> {
+        self.report.is_some().then_some("--report")
+    }
+}
+
 /// `--verify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum VerifyArg {

@@ -36,6 +36,7 @@ pub mod sync;
 #[cfg(test)]
 mod tests;
 pub mod undo;
+pub mod via_source;
 mod when;
 pub mod words;
 
@@ -282,6 +283,9 @@ pub enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+    /// Do what another machine's bcmr was told with --via-source; it says it on standard input
+    #[command(hide = true)]
+    AtSource,
     /// Print what completes a word, one candidate a line
     #[command(hide = true)]
     Complete {
@@ -353,6 +357,7 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
             | Command::Completions { .. }
             | Command::Complete { .. }
             | Command::Init(_)
+            | Command::AtSource
             | Command::Man { .. } => {}
         }
     }

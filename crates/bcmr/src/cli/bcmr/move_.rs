@@ -20,8 +20,7 @@ use clap::{ArgMatches, Args};
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr move draft.txt final.txt          a rename
-  bcmr move photos /mnt/disk             copied, verified, made durable, and only then removed here
-  bcmr move photos host:                 the same to another machine
+  bcmr move photos /mnt/disk             copied, verified, made durable, and only then removed here; so to host:
   bcmr move --merge inbox/ archive       what is in inbox goes into archive, beside what is there";
 
 #[derive(Debug, Args)]
@@ -51,6 +50,12 @@ pub struct MoveArgs {
 }
 
 impl MoveArgs {
+    /// What is about this machine, and so not for `--via-source`.
+    pub fn about_here(&self) -> Option<&'static str> {
+        let here = self.filters.about_here().or_else(|| self.how.about_here());
+        here.or(self.collide.interactive.then_some("-i"))
+    }
+
     /// What the order of the options says.
     pub(super) fn order(&mut self, m: &ArgMatches) {
         self.filters.order(m);

@@ -365,6 +365,11 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
     })
 }
 
+/// What is about this machine, and so not for `--via-source`.
+pub fn about_here(a: &SyncArgs) -> Option<&'static str> {
+    a.filters.about_here().or_else(|| a.how.about_here())
+}
+
 /// How often a lost connection is made again where nothing is said.
 const RETRIES: u32 = 3;
 
