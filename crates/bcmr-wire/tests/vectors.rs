@@ -727,7 +727,7 @@ fn what_is_refused_says_which_field_and_why() {
         (
             "an unknown flag of a policy",
             0x20,
-            format!("{} 00 00 01 00 00", POLICY.replacen("0180000000", "0180000800", 1)),
+            format!("{} 00 00 01 00 00", POLICY.replacen("0180000000", "0180000020", 1)),
             "policy.flags",
             Why::Unknown,
         ),
