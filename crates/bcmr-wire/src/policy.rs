@@ -270,7 +270,11 @@ mod tests {
     #[test]
     fn every_known_bit_passes_and_no_other() {
         for bit in 0..64 {
-            assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16 || matches!(bit, 19..=25 | 27..=28), "bit {bit}");
+            assert_eq!(
+                check(1 << bit, [0; 8]).is_ok(),
+                bit < 16 || matches!(bit, 19..=25 | 27..=28),
+                "bit {bit}"
+            );
         }
         // A comparison changes nothing, also at a peer that does not know what it is.
         use flags::{ALIKE, COMPARE, DRY_RUN, EXTRA, QUICK};

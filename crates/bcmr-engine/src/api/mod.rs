@@ -33,8 +33,9 @@ pub use crate::plan::{
 };
 pub use crate::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, DeleteWhen, Durability, FilterSpec,
-    Follow, FollowDestination, Io, Landing, Leaving, ManifestRequest, Mirror, MoveRequest, NameList, Preserve,
-    Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, SyncPlan, SyncRequest, Target, Verify,
+    Follow, FollowDestination, Io, Landing, Leaving, ManifestRequest, Mirror, MoveRequest, NameList,
+    Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, SyncPlan, SyncRequest, Target,
+    Verify,
 };
 pub use crate::verbs::look::hash;
 pub use crate::{check, check_manifest, copy, measure, move_, remove, sessions, sync};

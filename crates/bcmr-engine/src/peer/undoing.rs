@@ -52,6 +52,8 @@ fn undone(peer: &Peer, receipt: &Address, dry_run: bool, watch: Watch<'_>) -> Re
         unwritten: AtomicU64::new(0),
         compares: false,
         compared: Mutex::new(Compared::default()),
+        source_prefix: String::new(),
+        once_more: std::sync::Arc::default(),
     };
     let mut gone = (0, 0);
     loop {

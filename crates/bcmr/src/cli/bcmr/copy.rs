@@ -26,8 +26,8 @@ use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{
-    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Leaving, Mirror, Old, Reflink, Resume, Sharing, Sparse,
-    SyncPlan, Target,
+    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Leaving, Mirror, Old, Reflink, Resume, Sharing,
+    Sparse, SyncPlan, Target,
 };
 use bcmr_engine::remote::Purpose;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};

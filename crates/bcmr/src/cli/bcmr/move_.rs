@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{CopyPolicy, Leaving, MoveRequest, Verify};
+use bcmr_engine::policy::{CopyPolicy, Leaving, MoveRequest, SyncPlan, Verify};
 use bcmr_engine::remote::Purpose;
 use clap::{ArgMatches, Args};
 
@@ -87,8 +87,21 @@ pub fn remote(a: &MoveArgs, places: Places, config: &Config, env: &Env) -> Resul
     let policy = CopyPolicy { leaving: if merges { Leaving::GoesMerging } else { Leaving::Goes }, ..policy };
     let show = Show { far, again: Again::Same, ..show };
     let (purpose, unkept) = (Purpose::Copy, vec!["move"]);
-    let (names, manifest, dated, state) = (None, None, None, None);
-    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
+    let (names, manifest, dated, state, plan) = (None, None, None, None, SyncPlan::None);
+    Ok(RemoteJob {
+        places,
+        names,
+        policy,
+        purpose,
+        manifest,
+        dated,
+        state,
+        plan,
+        reach,
+        onward,
+        unkept,
+        show,
+    })
 }
 
 /// What decides how something is moved, wherever its ends are.
