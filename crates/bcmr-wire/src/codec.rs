@@ -12,8 +12,8 @@ use crate::limits::{
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings,
-    Owner, Patch, Piece, Policy, Run, Sum, Taken, Target, Time, TreeStep, Trouble, Wanted, WantedPart, Wide, data,
-    kind,
+    Owner, Patch, Piece, Policy, Run, Sum, Taken, Target, Time, TreeStep, Trouble, Wanted, WantedPart, Wide,
+    data, kind,
 };
 use crate::rules;
 

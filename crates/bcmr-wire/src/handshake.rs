@@ -80,7 +80,7 @@ pub mod wide {
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 28] = [
+const NAMES: [(Features, &str); 29] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),

@@ -89,7 +89,7 @@ enum Class {
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 65] = [
+const ROWS: [(u8, &str, Class); 67] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Hashes of what landed, by path below the tree.
 pub(crate) type LandedHashes = HashMap<Vec<u8>, [u8; 32]>;
@@ -184,6 +184,8 @@ impl<'a> TreeThere<'a> {
                 unwritten: Default::default(),
                 compares: false,
                 compared: Mutex::default(),
+                source_prefix: String::new(),
+                once_more: Arc::default(),
             },
             most,
             landed: Mutex::default(),
