@@ -649,6 +649,7 @@ fn every_option_has_a_test_of_what_it_does() {
         ("direct", Some(("remote_ssh.rs", "trees_by_every_way"))),
         ("bwlimit", Some(("ctl.rs", "a_run_goes_as_it_is_told"))),
         ("retries", Some(("remote_lost.rs", "retries_make_the_connection_again"))),
+        ("via-source", Some(("relay.rs", "the_source_sends_by_itself"))),
         ("ssh", Some(("remote.rs", "a_list_comes_back"))),
         ("ssh-option", Some(("../../src/cli/bcmr/tests.rs", "what_ssh_gets_keeps_its_order"))),
         ("jump", Some(("../../src/cli/bcmr/tests.rs", "what_ssh_gets_keeps_its_order"))),
