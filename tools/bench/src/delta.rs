@@ -1,11 +1,15 @@
 //! What a second run of `bcmr sync` sends of files that differ from what is there, beside `rsync -a`: in bytes, which are the
 //! same on a busy machine, and in seconds over a thin line. Must not know how it is found out.
 
+pub mod record;
+
 use crate::measure::{self, median};
-use crate::options::Options;
+use crate::options::{Options, command};
 use crate::programs;
+use crate::record::{LocalRecord, commit};
 use crate::remote::far::{self, Far};
 use crate::remote::rows::Line;
+use record::{DeltaGoalRecord, DeltaRecord, DeltaRowRecord, LineTime};
 use sh::{Result, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -88,15 +92,8 @@ const FILES: u64 = 10_000;
 /// A round over the line that takes longer is not repeated.
 const REPEATED_S: f64 = 20.0;
 
-/// What one program took over the line: the median of so many rounds.
-struct LineTime {
-    wall_s: f64,
-    cpu_s: f64,
-    rounds: usize,
-}
-
 /// `cargo xtask bench delta`.
-pub fn run(options: &Options) -> Result {
+pub fn run(options: &Options, typed: &[&str]) -> Result {
     let part = if options.quick { 10 } else { 1 };
     let bcmr = programs::binary(options)?;
     let line = match far::why_not(Line::Thin) {
@@ -106,6 +103,10 @@ pub fn run(options: &Options) -> Result {
         }
         None => Some(Far::start(Line::Thin, &options.dir.join("far"), &bcmr)?),
     };
+    let machine = LocalRecord::of_this_machine(&options.dir, options.quick)?.headline();
+    let machine = format!("{machine}; {}", programs::version("rsync", &bcmr));
+    println!("{machine}");
+    let mut made = DeltaRecord { schema: 1, machine, rows: Vec::new() };
     println!("{:<64} {:>12} {:>12} {:>12} {:>7}", "bytes, both ways", "rsync", "up", "down", "up/r");
     for row in ROWS.iter().filter(|row| options.only.is_empty() || options.only.contains(&row.name.into())) {
         let dir = options.dir.join(format!("delta-{}", row.name));
@@ -136,9 +137,9 @@ pub fn run(options: &Options) -> Result {
                 );
             }
         }
-        for goal in row.goals {
-            let ratio = |of: fn(&LineTime) -> f64| times.as_ref().map(|[theirs, our]| of(our) / of(theirs));
-            let (what, came, most) = match *goal {
+        let ratio = |of: fn(&LineTime) -> f64| times.as_ref().map(|[theirs, our]| of(our) / of(theirs));
+        let judged = |goal: &DeltaGoal| {
+            let (of, value, most) = match *goal {
                 DeltaGoal::Bytes(most) => ("of rsync's bytes", Some(up as f64 / rsync as f64), most),
                 DeltaGoal::Most(most) => ("bytes", Some(up as f64), most as f64),
                 DeltaGoal::Patch(most) => {
@@ -147,15 +148,28 @@ pub fn run(options: &Options) -> Result {
                 DeltaGoal::Wall(most) => ("of rsync's time", ratio(|time| time.wall_s), most),
                 DeltaGoal::Cpu(most) => ("of rsync's CPU", ratio(|time| time.cpu_s), most),
             };
-            let verdict = came.map_or("not measured", |came| if came <= most { "met" } else { "MISSED" });
-            println!(
-                "    goal: at most {most} {what}: {verdict}{}",
-                came.map_or_else(String::new, |came| format!(" ({came:.2})"))
-            );
+            DeltaGoalRecord { of: of.to_owned(), value, most }
+        };
+        let goals: Vec<DeltaGoalRecord> = row.goals.iter().map(judged).collect();
+        for goal in &goals {
+            let DeltaGoalRecord { of, most, .. } = goal;
+            println!("    goal: at most {most} {of}: {} ({})", goal.verdict(), goal.came());
         }
+        made.rows.push(DeltaRowRecord {
+            name: row.name.to_owned(),
+            title: row.title.to_owned(),
+            commit: commit()?,
+            command: command("delta", typed),
+            rsync,
+            up,
+            down,
+            patch,
+            times,
+            goals,
+        });
         fs::remove_dir_all(&dir)?;
     }
-    Ok(())
+    record::keep(made, &ROWS.map(|row| row.name), options)
 }
 
 /// What a patch comes to that knows the older file whole.

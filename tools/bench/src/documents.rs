@@ -1,7 +1,7 @@
 //! Pages and pictures of benchmarks, from their JSON files and from nothing else. Measures nothing.
 
 use crate::record::{self, LocalRecord};
-use crate::{checkpoint, many, memory, remote, scale};
+use crate::{checkpoint, delta, many, memory, remote, scale};
 use sh::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,6 +44,8 @@ pub fn files(kept: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>
             memory::section(&serde_json::from_str(json).map_err(read)?, &mut text)?;
         } else if stem == many::STEM {
             many::section(&serde_json::from_str(json).map_err(read)?, &mut text)?;
+        } else if stem == delta::record::STEM {
+            delta::record::section(&serde_json::from_str(json).map_err(read)?, &mut text)?;
         } else if stem == scale::STEM {
             made.insert("scale.md".to_owned(), scale::document(&serde_json::from_str(json).map_err(read)?)?);
         } else if stem == remote::pages::STEM {

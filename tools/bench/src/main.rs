@@ -74,7 +74,9 @@ fn bench(args: &[&str]) -> Result {
         ["many", rest @ ..] if !rest.contains(&"--help") => {
             on(parse(rest)?, |options| many::run(options, rest))
         }
-        ["delta", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, delta::run),
+        ["delta", rest @ ..] if !rest.contains(&"--help") => {
+            on(parse(rest)?, |options| delta::run(options, rest))
+        }
         ["guests"] => programs::guests(),
         ["report", dir] => documents::write(&sh::root().join(dir)),
         [.., "--help" | "-h"] => {
