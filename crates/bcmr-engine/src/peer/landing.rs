@@ -14,7 +14,6 @@ use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestin
 use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
-use crate::peer::planned_source::FetchedNames;
 use crate::peer::reply::sums_of;
 use crate::peer::taking::FarSource;
 use crate::policy::{Collide, CopyPolicy, Landing};
@@ -42,6 +41,7 @@ use crate::verbs::keeping;
 use crate::verbs::manifest::Manifest;
 use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{Place, Where};
+use crate::verbs::round_ledger::FetchedNames;
 use crate::verbs::snapshot::SnapshotRun;
 use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;

@@ -9,7 +9,7 @@ use super::machine::machine_number;
 use super::policy_wire::{Lists, policy_out};
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::talk::{no_stream, prefix, send, shown_path};
-use super::telling::{EntryListener, Telling};
+use super::telling::{EntryListener, EntryTeller};
 use crate::disk::sys::Sys;
 use crate::error::{Error, Result};
 use crate::event::{Summary, Watch};
@@ -28,15 +28,12 @@ use crate::transport::ssh::LinkLoad;
 use crate::transport::{Peer, Terms};
 use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{DestLink, Place, Reach, Resolved, Where};
-use crate::verbs::round_ledger::RoundLedger;
+use crate::verbs::round_ledger::FetchedNames;
 use bcmr_wire::handshake::{guarantees, wide};
 use bcmr_wire::message::{Message, Policy};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// What of names below the source has landed, by path.
-pub(crate) type FetchedNames = RoundLedger<Vec<u8>>;
 
 /// What is asked of the source.
 enum Request<'n> {
@@ -125,7 +122,7 @@ impl<'a> SourceThere<'a> {
     ) -> Result<Summary> {
         let mut policy = CopyPolicy { recursive: true, dry_run: true, ..policy.clone() };
         self.get(request, (place, None), &mut policy, LOOKS, |transfer, reply, get| {
-            let telling = FromWire::new(transfer, self.watch, Telling::new(Tally::new(self.watch), to));
+            let telling = FromWire::new(transfer, self.watch, EntryTeller::new(Tally::new(self.watch), to));
             send(&self.peer, get)?;
             Ok(receive_all(telling, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
         })

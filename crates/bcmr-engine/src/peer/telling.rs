@@ -36,19 +36,19 @@ pub(crate) trait EntryListener: Sync {
 }
 
 /// Tells `to` what comes.
-pub(crate) struct Telling<'a> {
+pub(crate) struct EntryTeller<'a> {
     pub(super) tally: Tally<'a>,
     claims: Claims,
     to: &'a dyn EntryListener,
 }
 
-impl<'a> Telling<'a> {
-    pub(super) fn new(tally: Tally<'a>, to: &'a dyn EntryListener) -> Telling<'a> {
-        Telling { tally, claims: Claims::new(Meeting::Never), to }
+impl<'a> EntryTeller<'a> {
+    pub(super) fn new(tally: Tally<'a>, to: &'a dyn EntryListener) -> EntryTeller<'a> {
+        EntryTeller { tally, claims: Claims::new(Meeting::Never), to }
     }
 }
 
-impl Destination<Far> for Telling<'_> {
+impl Destination<Far> for EntryTeller<'_> {
     type Buffers = ();
     type Dir = ();
 
@@ -88,7 +88,7 @@ impl Destination<Far> for Telling<'_> {
     }
 }
 
-impl<'a> WireDestination<'a> for Telling<'_> {
+impl<'a> WireDestination<'a> for EntryTeller<'_> {
     type Verdict = ();
 
     const TAKES_BYTES: bool = false;

@@ -928,9 +928,29 @@ mod tests {
         for host in ["", "-oProxyCommand=x", "a b", "a;b", "$a", "a/b", "a\nb", "h,i", &long] {
             assert!(of(None, host).is_err() && (host.is_empty() || of(Some(host), "h").is_err()), "{host}");
         }
-        let verb = PlanVerb::Remove;
-        let (host, part_bytes) = (Some(PlanHost { user: None, host: "h".into(), port: None }), 0);
-        assert!(PlanHeader::decode(&PlanHeader { verb, host, part_bytes, ..header() }.encode().0).is_err());
+    }
+
+    /// One end of a copy may be on another machine, and its path is as that machine means it.
+    #[test]
+    fn one_end_of_a_plan_may_be_elsewhere() {
+        let machine = || Some(PlanHost { user: None, host: "h".into(), port: None });
+        let read = |header: &PlanHeader| PlanHeader::decode(&header.encode().0).map(|(read, _)| read);
+        let from = PlanHeader { source_host: machine(), source: b"s".to_vec(), part_bytes: 0, ..header() };
+        assert_eq!(read(&from), Ok(from.clone()));
+        assert!(matches!(from.far(), Some(FarEnd::Source(at)) if *at.path == *std::path::Path::new("s")));
+        let to = PlanHeader { host: machine(), part_bytes: 0, ..header() };
+        assert!(matches!(read(&to).unwrap().far(), Some(FarEnd::Destination(_))));
+        for bad in [
+            PlanHeader { host: machine(), ..from.clone() },
+            PlanHeader { part_bytes: 64 << 20, ..from.clone() },
+            PlanHeader { verb: PlanVerb::Remove, ..from.clone() },
+            PlanHeader { source_host: None, ..from.clone() },
+            PlanHeader { destination: b"d".to_vec(), ..from.clone() },
+            PlanHeader { source: b"s\0".to_vec(), ..from },
+            PlanHeader { verb: PlanVerb::Remove, ..to },
+        ] {
+            assert_eq!(read(&bad), Err(DAMAGED), "{bad:?}");
+        }
     }
 
     /// A plan of a newer version: what may be passed over is, and the rest is refused with a word on why.
@@ -945,7 +965,7 @@ mod tests {
             PlanHeader::decode(&file).map(|(header, _)| header)
         };
         assert_eq!(with(OPTIONAL_FROM), Ok(header()));
-        for tag in [0, 10, OPTIONAL_FROM - 1] {
+        for tag in [0, 11, OPTIONAL_FROM - 1] {
             assert_eq!(with(tag), Err(Damage(Reason::PlanOfOtherVersion)), "{tag}");
         }
     }

@@ -86,17 +86,7 @@ pub fn plan_together(
 ) -> Result<PlanMade> {
     let source = &request.source;
     let policy = &request.policy;
-    let here: &[_] = match request.there {
-        None => &[source, &request.destination],
-        Some((FarEnd::Source(_), _)) => &[&request.destination],
-        Some((FarEnd::Destination(_), _)) => &[source],
-    };
-    if let Some(path) = here.iter().find(|path| !path.is_absolute()) {
-        return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
-    }
-    if request.there.is_some() && verb != PlanVerb::Copy {
-        return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::OnlyCopiesBetweenMachines));
-    }
+    refuse_what_means_nothing(request, verb)?;
     let filter = Filter::new(&policy.filter)?;
     let out = spot(&request.out, Op::WritePlan)?;
     let from = from(request, &filter, &out, watch)?;
@@ -180,6 +170,23 @@ pub fn plan_together(
     }
     folder.write_header(&header)?;
     Ok(PlanMade { summary, shards: count })
+}
+
+/// Paths here are absolute, and only copies cross to another machine.
+fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()> {
+    let PlanRequest { source, destination, there, .. } = request;
+    let here: &[_] = match there {
+        None => &[source, destination],
+        Some((FarEnd::Source(_), _)) => &[destination],
+        Some((FarEnd::Destination(_), _)) => &[source],
+    };
+    if let Some(path) = here.iter().find(|path| !path.is_absolute()) {
+        return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
+    }
+    if there.is_some() && verb != PlanVerb::Copy {
+        return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::OnlyCopiesBetweenMachines));
+    }
+    Ok(())
 }
 
 /// Where the source is.

@@ -15,6 +15,9 @@ pub(crate) type PlaceInSource = ((u64, u64), NameBuf);
 /// What names were when they were read, and their hashes.
 pub(crate) type LandedNames<K> = HashMap<K, (Info, Option<Cv>)>;
 
+/// What of names below a source on another machine has landed, by path.
+pub(crate) type FetchedNames = RoundLedger<Vec<u8>>;
+
 /// What has landed, or was there, of one round, by what tells a name of the source from all others.
 pub(crate) struct RoundLedger<K>(Mutex<LandedNames<K>>);
 
