@@ -108,11 +108,7 @@ fn a_shard_believes_no_more_than_it_can_compare() {
             let mut packed = Vec::new();
             let hash = blake3::hash(b"abd");
             bcmr_wire::contents::push_content(&mut packed, b"abc", Some(hash.as_bytes()));
-            w.say(&of_list());
-            w.say(&on_offer(1, 1, vec![f()]));
-            w.until(kind::WANTS);
-            w.say(&Message::Contents { batch: 1, codec: Codec::Raw, bytes: &packed });
-            w.hold();
+            sends(w, f(), &packed);
         }),
         ("nothing of it", |w| {
             w.say(&of_list());
