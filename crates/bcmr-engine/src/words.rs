@@ -575,6 +575,7 @@ Reason {
     PlanWithoutWay = 761,
     PlanMergesHere = 762,
     TreeLacksSome = 763,
+    OnlyCopiesBetweenMachines = 780,
     NoneMatches = 680,
 }}
 

@@ -27,9 +27,9 @@ pub use crate::event::{
     What,
 };
 pub use crate::plan::{
-    FinishRequest, Finished, FoundRun, GivenTo, OtherWalkers, PlanMade, PlanRequest, PlanStatus, PlanVerb,
-    ShardChoice, ShardRequest, ShardShare, ShardStatus, Shards, SplitOff, WalkedPart, finish, plan, plan_for,
-    plan_together, shard, shard_shared, status, walk_part,
+    FarEnd, FinishRequest, Finished, FoundRun, GivenTo, OtherWalkers, PlanMade, PlanRequest, PlanStatus,
+    PlanVerb, ShardChoice, ShardRequest, ShardShare, ShardStatus, Shards, SplitOff, WalkedPart, finish, plan,
+    plan_for, plan_together, shard, shard_shared, status, walk_part,
 };
 pub use crate::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, DeleteWhen, Durability, FilterSpec,

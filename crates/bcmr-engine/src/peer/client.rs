@@ -496,7 +496,13 @@ impl Transfer<'_> {
                 receive_all(comparing, &peer.streams, &reply, None, ReceivingEnd::Client)
             }
             None => {
-                let here = LocalSide { disk: &disk, manifest: self.manifest, store: None, snapshot: None };
+                let here = LocalSide {
+                    disk: &disk,
+                    manifest: self.manifest,
+                    store: None,
+                    snapshot: None,
+                    fetched: None,
+                };
                 let landing = landing(transfer, watch, here)?;
                 send(&peer, &get)?;
                 receive_all(landing, &peer.streams, &reply, None, ReceivingEnd::Client)

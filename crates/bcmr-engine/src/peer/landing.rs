@@ -41,6 +41,7 @@ use crate::verbs::keeping;
 use crate::verbs::manifest::Manifest;
 use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{Place, Where};
+use crate::verbs::round_ledger::FetchedNames;
 use crate::verbs::snapshot::SnapshotRun;
 use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;
@@ -61,6 +62,8 @@ use std::sync::{Arc, OnceLock};
 struct FarHooks<'a> {
     /// What was moved is taken away there.
     source: Option<FarSource<'a>>,
+    /// What of the names that were asked for is there.
+    fetched: Option<&'a FetchedNames>,
     manifest: Option<Manifest>,
     extraneous: Option<Extraneous>,
     aside: Option<Arc<Aside>>,
@@ -73,10 +76,15 @@ impl LandHooks<Far> for FarHooks<'_> {
         &self,
         slot: &Arc<Slot<Far>>,
         src: Name<'_>,
-        (info, _): SourceSeen<'_>,
+        (info, hash): SourceSeen<'_>,
         devices: &Devices<'_, Sys>,
         tally: &Tally<'_>,
     ) {
+        if let Some(fetched) = self.fetched {
+            let names = slot.src.node.names();
+            let path: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([src.bytes()]).collect();
+            fetched.landed(path.join(&b'/'), info, hash);
+        }
         if let Some(source) = &self.source
             && source.ledger.landed(slot, src, info, tally)
         {
@@ -145,6 +153,8 @@ pub(crate) struct LocalSide<'a> {
     pub(crate) store: Option<&'a Store>,
     /// What lands becomes a snapshot, once all of it is there.
     pub(crate) snapshot: Option<SnapshotRun>,
+    /// Who is to know what of the names that were asked for is there.
+    pub(crate) fetched: Option<&'a FetchedNames>,
 }
 
 /// A receiver that lands what comes. Nothing is changed yet.
@@ -156,7 +166,7 @@ pub(crate) fn landing<'a>(
     watch: Watch<'a>,
     here: LocalSide<'a>,
 ) -> Result<FromWire<'a, WireLanding<'a>>> {
-    let LocalSide { disk, manifest, store, snapshot } = here;
+    let LocalSide { disk, manifest, store, snapshot, fetched } = here;
     let what = transfer.what.clone();
     let manifest = match manifest {
         Some(file) => Some(Manifest::begin(file, Some(what.to.base()?))?),
@@ -181,7 +191,7 @@ pub(crate) fn landing<'a>(
     let extraneous = extraneous.map(|found| found.sweeping(what.tree.is_some()));
     let filter = Filter::new(&policy.filter)?;
     let source = policy.leaving.goes().then(|| FarSource::new(transfer.reply, policy.verify));
-    let hooks = FarHooks { source, manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
+    let hooks = FarHooks { source, fetched, manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
     desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
     desk.links = LinkTable::of_at_most(limits::LINKS_MAX);

@@ -22,6 +22,7 @@ mod named;
 mod names;
 mod owners_here;
 pub(crate) mod planned;
+pub(crate) mod planned_source;
 mod policy_wire;
 mod questions;
 mod receiving;
@@ -34,6 +35,7 @@ mod simulate_tests;
 mod ssh;
 mod taking;
 mod talk;
+pub(crate) mod telling;
 mod undoing;
 
 pub(crate) use client::with_retries;

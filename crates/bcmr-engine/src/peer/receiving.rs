@@ -44,6 +44,8 @@ pub(super) fn reply_on(stream: &Stream) -> Reply {
 pub(super) enum ReceivingEnd {
     /// At the client, which asked for it: the streams are of no use afterwards.
     Client,
+    /// The same, where the client asks for more afterwards.
+    ClientAsksAgain,
     /// At the server, which tells how far things have come, and may be asked for more afterwards.
     Server,
 }

@@ -754,7 +754,8 @@ impl Serving {
                 None
             });
             let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
-            let here = LocalSide { disk: &disk, manifest: None, store: store.as_ref(), snapshot };
+            let here =
+                LocalSide { disk: &disk, manifest: None, store: store.as_ref(), snapshot, fetched: None };
             let landing = landing(transfer, watch, here)?;
             if policy.hashes
                 && let Ok(base) = landing.base()

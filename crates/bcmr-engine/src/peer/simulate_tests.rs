@@ -601,7 +601,8 @@ impl BothEnds {
                 let ended = if puts {
                     with_reports(&receiving, true, |watch, reply, questions| {
                         let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply };
-                        let here = LocalSide { disk: &disk, manifest: None, store, snapshot: None };
+                        let here =
+                            LocalSide { disk: &disk, manifest: None, store, snapshot: None, fetched: None };
                         let receive = landing::landing(transfer, watch, here)?;
                         let questions = (landing.collide == Collide::Ask).then_some(questions);
                         Ok(receive_all(receive, &receiving.streams, reply, questions, ReceivingEnd::Server).1)
@@ -614,7 +615,8 @@ impl BothEnds {
                     let watch =
                         Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
                     let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply: &reply };
-                    let here = LocalSide { disk: &disk, manifest: None, store: None, snapshot: None };
+                    let here =
+                        LocalSide { disk: &disk, manifest: None, store: None, snapshot: None, fetched: None };
                     let receive = landing::landing(transfer, watch, here).unwrap();
                     match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
                         (_, Some(e)) => Err(e),

@@ -12,6 +12,7 @@ use super::folder::PlanFolder;
 use super::format::{
     Digest, LandedEntry, PlanHeader, PlannedAs, PlannedEntry, ShardCounts, Version, kind_byte,
 };
+use super::from::{self, FarDir, SeenSource};
 use super::live::{OnlyThere, only_there};
 use super::places::{below, open_stage, spot, stage_place, the_planned_source};
 use super::requests::{FinishRequest, Finished, PlanVerb};
@@ -24,6 +25,7 @@ use crate::disk::{Attributes, Body, Dirs, Job, Keep, Phases, Placement};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
 use crate::node::os;
+use crate::peer::planned_source::SourceThere;
 use crate::policy::{Compare, CopyPolicy, DeleteMax, Mirror, Preserve, Strictness};
 use crate::receiver::extraneous::Extraneous;
 use crate::receiver::land;
@@ -31,11 +33,12 @@ use crate::receiver::losses::MetadataLosses;
 use crate::stage::{self, Home, Role};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
+use crate::verbs::operands;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::sync;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -86,7 +89,7 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
         match header.verb {
             PlanVerb::Copy => match &there {
                 Some(to) => run.publish_there(to),
-                None => run.publish(),
+                None => run.publish_here(),
             },
             PlanVerb::Sync { delete, .. } => run.bring(delete),
             PlanVerb::Check { compare, extra } => run.compare(compare, extra),
@@ -151,9 +154,47 @@ struct Sum {
     further: u64,
 }
 
+/// A directory of the source.
+enum LevelSource {
+    Here(Dir),
+    /// On another machine, with those in it that were not entered yet.
+    There(Box<FarDir>, HashMap<NameBuf, FarDir>),
+}
+
+impl LevelSource {
+    fn there(dir: FarDir) -> LevelSource {
+        LevelSource::There(Box::new(dir), HashMap::new())
+    }
+
+    fn info(&self) -> io::Result<Info> {
+        match self {
+            LevelSource::Here(dir) => dir.info(),
+            LevelSource::There(dir, _) => Ok(dir.info),
+        }
+    }
+
+    fn attributes(&self) -> Attributes<'_> {
+        match self {
+            LevelSource::Here(dir) => Attributes::Dir(dir),
+            LevelSource::There(dir, _) => Attributes::Carried(&dir.attrs),
+        }
+    }
+
+    /// Goes down.
+    fn enter(&mut self, name: Name<'_>) -> io::Result<LevelSource> {
+        match self {
+            LevelSource::Here(dir) => dir.open_dir(name).map(LevelSource::Here),
+            LevelSource::There(_, below) => {
+                let dir = below.remove(&name.to_owned());
+                dir.map(LevelSource::there).ok_or_else(|| io::ErrorKind::NotFound.into())
+            }
+        }
+    }
+}
+
 /// One directory on the way.
 struct Level {
-    src: Dir,
+    src: LevelSource,
     dst: Dir,
     /// What stands at the destination already, where the tree is merged into it.
     beside: Option<Dir>,
@@ -181,6 +222,8 @@ struct PlanEnd<'a> {
     keep: Keep,
     src_path: PathBuf,
     dst_path: PathBuf,
+    /// The source, where it is on another machine.
+    from: Option<SourceThere<'a>>,
 }
 
 impl<'a> PlanEnd<'a> {
@@ -205,7 +248,8 @@ impl<'a> PlanEnd<'a> {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let (src_path, dst_path) = (path(&header.source), path(&header.destination));
         let disk = Sys::new();
-        PlanEnd { folder, header, plan, request, tally, losses, disk, keep, src_path, dst_path }
+        let from = None;
+        PlanEnd { folder, header, plan, request, tally, losses, disk, keep, src_path, dst_path, from }
     }
 
     /// Whether what is filled has its name: a destination that is there and is brought up to date.
@@ -278,7 +322,21 @@ impl<'a> PlanEnd<'a> {
         Ok(Finished { summary, root: [0; 32] })
     }
 
-    fn publish(self) -> Result<Finished> {
+    /// Ends a copy whose destination is here.
+    fn publish_here(mut self) -> Result<Finished> {
+        let Some(address) = self.header.from() else { return self.publish() };
+        let way = (&address, self.request.way.as_ref());
+        let source = from::reach(self.folder, way, &self.request.policy, self.tally.watch)?;
+        self.src_path = source.shown(b"");
+        self.from = Some(source);
+        let done = self.publish();
+        let left = self.from.take().map(|source| source.end(Ok(Summary::default())));
+        let finished = done?;
+        left.transpose()?;
+        Ok(finished)
+    }
+
+    fn publish(&self) -> Result<Finished> {
         let (parent, stage_path) = stage_place(self.header)?;
         let place = spot(&self.dst_path, Op::FinishPlan)?;
         let name = place.name.as_name();
@@ -377,8 +435,20 @@ impl<'a> PlanEnd<'a> {
             let path = path.to_owned();
             move |e: io::Error| Error::os(Op::OpenDirectory, &path, e)
         };
-        let src = Dir::open(&self.src_path).map_err(fail(&self.src_path))?;
         let dst = top.reopen().map_err(fail(&self.dst_path))?;
+        let (src, seen) = match &self.from {
+            None => {
+                let src = Dir::open(&self.src_path).map_err(fail(&self.src_path))?;
+                (LevelSource::Here(src), None)
+            }
+            Some(source) => {
+                let place = top.reopen().map_err(fail(&self.dst_path))?;
+                let place = operands::place(place, &self.dst_path);
+                let (policy, watch) = (&self.request.policy, self.tally.watch);
+                let (top, seen) = from::look(source, self.parts(), &place, policy, watch)?;
+                (LevelSource::there(top), Some(seen))
+            }
+        };
         let last = !matches!(pass, Pass::Make { seals: false });
         let sums = TreeSums::begin(self.folder, &self.dst_path, last && !self.is_live())?;
         let mut going = PlanPass {
@@ -389,6 +459,7 @@ impl<'a> PlanEnd<'a> {
             list: ListBuffer::new(),
             key: RandomState::new(),
             sums,
+            seen,
             parts: Vec::new(),
             sum: Sum { root: Digest::default(), counts: ShardCounts::default(), dirs: 0, further: 0 },
         };
@@ -436,7 +507,7 @@ fn whole_note(info: &Info) -> Vec<u8> {
 }
 
 impl Level {
-    fn new(src: Dir, dst: Dir, beside: Option<Dir>, version: Version) -> Level {
+    fn new(src: LevelSource, dst: Dir, beside: Option<Dir>, version: Version) -> Level {
         Level { src, dst, beside, version, names: 0, alike: HashSet::new() }
     }
 }
@@ -451,6 +522,8 @@ struct PlanPass<'g, 'a> {
     /// Of [`digest_of`].
     key: RandomState,
     sums: TreeSums,
+    /// What the source has, where it is on another machine.
+    seen: Option<SeenSource>,
     /// Of the large file that is gone through.
     parts: Vec<Cv>,
     sum: Sum,
@@ -488,7 +561,7 @@ impl Along for PlanPass<'_, '_> {
 
     fn enter(&mut self, above: &mut Level, path: &[u8], name: &NameBuf, version: &Version) -> Result<Level> {
         let name = name.as_name();
-        let src = above.src.open_dir(name);
+        let src = above.src.enter(name);
         let src = src.map_err(|e| Error::os(Op::OpenDirectory, self.source(path, None), e))?;
         let dst = above.dst.open_dir_readable(name);
         let dst = dst.map_err(self.error_at(Op::OpenDirectory, path, None))?;
@@ -507,6 +580,7 @@ impl Along for PlanPass<'_, '_> {
         let is_first = !matches!(entry.what, PlannedAs::Part { at, .. } if at > 0);
         let (name, kind) = (entry.name.as_name(), entry.version().kind);
         if is_first {
+            self.seen(level, path, entry)?;
             self.parts.clear();
             self.expect(level, path, name, kind)?;
             self.sums.entry(kind, path, name);
@@ -568,19 +642,40 @@ impl Along for PlanPass<'_, '_> {
             let note = Reason::ChangedSincePlan;
             self.run.tally.warn(Error::ours(Code::SourceChanged, Op::Copy, source(), note));
         }
-        let lost = self.run.disk.seal_dir(
-            &mut self.hand,
-            &level.dst,
-            Attributes::Dir(&level.src),
-            &info,
-            &self.run.keep,
-        );
+        let lost =
+            self.run.disk.seal_dir(&mut self.hand, &level.dst, level.src.attributes(), &info, &self.run.keep);
         self.run.losses.tell(lost, source, || shown.clone());
         Ok(())
     }
 }
 
 impl PlanPass<'_, '_> {
+    fn changed(&self, path: &[u8], name: Name<'_>) -> Error {
+        let shown = self.source(path, Some(name));
+        self.run.error(Code::SourceChanged, &shown, Reason::ChangedSincePlan)
+    }
+
+    /// What a name is on the other machine now: nothing is published while it is of another kind, or the further name of
+    /// another file.
+    fn seen(&mut self, level: &mut Level, path: &[u8], entry: &PlannedEntry) -> Result<()> {
+        let (Some(seen), LevelSource::There(_, below)) = (&mut self.seen, &mut level.src) else {
+            return Ok(());
+        };
+        let name = entry.name.as_name();
+        let Some(now) = seen.find(path, name)? else { return Err(self.changed(path, name)) };
+        let is_same = match &entry.what {
+            PlannedAs::Linked { of, .. } => of.is(&now.info),
+            _ => entry.version().kind == now.info.kind,
+        };
+        if !is_same {
+            return Err(self.changed(path, name));
+        }
+        if now.info.kind == Kind::Dir {
+            below.insert(entry.name.clone(), now);
+        }
+        Ok(())
+    }
+
     /// The hash of a file.
     fn hashed(&mut self, path: &[u8], name: Name<'_>, hash: &Digest) -> Result<()> {
         let shown = || shown(&self.run.dst_path, path, Some(name));
@@ -624,10 +719,13 @@ impl PlanPass<'_, '_> {
 
     /// Makes a further name of a file.
     fn link(&self, level: &Level, path: &[u8], (name, of): (Name<'_>, &Version), first: &[u8]) -> Result<()> {
-        let source = level.src.look(name).map_err(self.error_at(Op::Stat, path, Some(name)))?;
-        if source.is_none_or(|now| !of.is(&now)) {
-            let path = self.source(path, Some(name));
-            return Err(self.run.error(Code::SourceChanged, &path, Reason::ChangedSincePlan));
+        if let LevelSource::Here(src) = &level.src
+            && src
+                .look(name)
+                .map_err(self.error_at(Op::Stat, path, Some(name)))?
+                .is_none_or(|now| !of.is(&now))
+        {
+            return Err(self.changed(path, name));
         }
         let fail = self.error_at(Op::MakeHardLink, path, Some(name));
         let at = first.iter().rposition(|b| *b == b'/');
@@ -655,13 +753,17 @@ impl PlanPass<'_, '_> {
     /// Gives a file that came in parts what else its source has.
     fn seal_file(&mut self, level: &Level, path: &[u8], name: Name<'_>, of: &Version) -> Result<()> {
         let source = self.source(path, Some(name));
-        let from = level.src.open_file(name).map_err(|e| Error::os(Op::Open, &source, e))?;
+        // Only where every machine sees both sides are files in parts.
+        let LevelSource::Here(src) = &level.src else {
+            return Err(self.run.error(Code::Io, &self.run.folder.path, Reason::PlanDamaged));
+        };
+        let from = src.open_file(name).map_err(|e| Error::os(Op::Open, &source, e))?;
         let info = Info::of(&from).map_err(|e| Error::os(Op::Stat, &source, e))?;
         if !of.is(&info) {
             return Err(self.run.error(Code::SourceChanged, &source, Reason::ChangedSincePlan));
         }
         let file = level.dst.open_file(name).map_err(self.error_at(Op::Open, path, Some(name)))?;
-        let attributes = Attributes::At(&level.src, name);
+        let attributes = Attributes::At(src, name);
         let mut job = Job::new(name, Placement::Final, info, None, Body::File(from), attributes);
         job.file = Some(file);
         let mut jobs = [job];

@@ -4,7 +4,7 @@
 //! its length and a BLAKE3 of the frame before it and its own bytes, so a byte that changed, a frame that is missing and one
 //! that belongs elsewhere are all noticed before anything of them is believed.
 
-use super::requests::PlanVerb;
+use super::requests::{FarEnd, PlanVerb};
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::Reason;
 use crate::policy::{Compare, DeleteMax};
@@ -185,7 +185,7 @@ impl Version {
     }
 
     pub(super) fn take(from: &mut ByteReader<'_>) -> Option<Version> {
-        let kind = *KINDS.get(usize::from(from.u8()?))?;
+        let kind = kind_of(from.u8()?)?;
         let (ino, size) = (from.u64()?, from.u64()?);
         let (mtime, ctime) = (take_time(from)?, take_time(from)?);
         Some(Version { kind, ino, size, mtime, ctime })
@@ -195,6 +195,11 @@ impl Version {
 /// The number of a kind in a plan.
 pub(super) fn kind_byte(kind: Kind) -> u8 {
     KINDS.iter().position(|k| *k == kind).unwrap_or(KINDS.len()) as u8
+}
+
+/// The kind with this number.
+pub(super) fn kind_of(byte: u8) -> Option<Kind> {
+    KINDS.get(usize::from(byte)).copied()
 }
 
 /// A path below the top, as components with `/` between them; the top itself is empty.
@@ -220,7 +225,7 @@ pub(super) struct ShardTotals {
 /// A plan, but for its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlanHeader {
-    /// The directory that is copied, as an absolute path.
+    /// The directory that is copied, as an absolute path; with `source_host` it may be below the home directory there.
     pub(super) source: Vec<u8>,
     /// What it becomes.
     pub(super) destination: Vec<u8>,
@@ -235,6 +240,8 @@ pub(super) struct PlanHeader {
     pub(super) verb: PlanVerb,
     /// The machine of the destination, if that is another one.
     pub(super) host: Option<PlanHost>,
+    /// The machine of the source, if that is another one.
+    pub(super) source_host: Option<PlanHost>,
 }
 
 /// Another machine, as it was typed: nothing of how to get there.
@@ -252,6 +259,11 @@ impl PlanHost {
     pub(super) fn of(address: &Address) -> PlanHost {
         let Address { user, host, port, .. } = address.clone();
         PlanHost { user, host, port }
+    }
+
+    fn address(&self, path: &[u8]) -> Address {
+        let PlanHost { user, host, port } = self.clone();
+        Address { user, host, port, path: PathBuf::from(OsStr::from_bytes(path)) }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -351,6 +363,7 @@ mod tag {
     pub(super) const SHARDS: u8 = 7;
     pub(super) const VERB: u8 = 8;
     pub(super) const HOST: u8 = 9;
+    pub(super) const SOURCE_HOST: u8 = 10;
 }
 
 /// From this tag on a field that is not known is passed over.
@@ -359,9 +372,17 @@ const OPTIONAL_FROM: u8 = 128;
 impl PlanHeader {
     /// The destination, if it is on another machine.
     pub(super) fn there(&self) -> Option<Address> {
-        let PlanHost { user, host, port } = self.host.clone()?;
-        let path = PathBuf::from(OsStr::from_bytes(&self.destination));
-        Some(Address { user, host, port, path })
+        self.host.as_ref().map(|host| host.address(&self.destination))
+    }
+
+    /// The source, if it is on another machine.
+    pub(super) fn from(&self) -> Option<Address> {
+        self.source_host.as_ref().map(|host| host.address(&self.source))
+    }
+
+    /// The end that is on another machine.
+    pub(super) fn far(&self) -> Option<FarEnd> {
+        self.from().map(FarEnd::Source).or_else(|| self.there().map(FarEnd::Destination))
     }
 
     /// What the stage's name is made from: everything that makes this plan another one.
@@ -399,6 +420,9 @@ impl PlanHeader {
         if let Some(host) = &self.host {
             field(tag::HOST, &host.bytes()); // [plan.host]
         }
+        if let Some(host) = &self.source_host {
+            field(tag::SOURCE_HOST, &host.bytes()); // [plan.source-host]
+        }
         out
     }
 
@@ -428,7 +452,7 @@ impl PlanHeader {
 
     fn fields(payload: &[u8]) -> Result<PlanHeader, Damage> {
         let mut from = ByteReader::new(payload);
-        let mut known: [Option<&[u8]>; 10] = [None; 10];
+        let mut known: [Option<&[u8]>; 11] = [None; 11];
         while let Some(tag) = from.u8() {
             let bytes = take_bytes(&mut from).ok_or(DAMAGED)?;
             match known.get_mut(usize::from(tag)) {
@@ -461,10 +485,11 @@ impl PlanHeader {
             Ok(bytes) => verb_of(bytes).ok_or(Damage(Reason::PlanOfOtherVersion))?,
             Err(_) => PlanVerb::Copy,
         };
-        let host = match field(tag::HOST) {
-            Ok(bytes) => Some(PlanHost::read(bytes).ok_or(DAMAGED)?),
-            Err(_) => None,
+        let machine = |tag: u8| match field(tag) {
+            Ok(bytes) => PlanHost::read(bytes).ok_or(DAMAGED).map(Some),
+            Err(_) => Ok(None),
         };
+        let (host, source_host) = (machine(tag::HOST)?, machine(tag::SOURCE_HOST)?);
         let is_absolute = |path: &[u8]| path.first() == Some(&b'/') && !path.contains(&0);
         let (source, destination) = (field(tag::SOURCE)?.to_vec(), field(tag::DESTINATION)?.to_vec());
         let stage = NameBuf::new(field(tag::STAGE)?).ok_or(DAMAGED)?;
@@ -473,13 +498,19 @@ impl PlanHeader {
         let many = count == 0 || count > SHARDS_MAX as usize;
         // Parts are put together in a tree without a name.
         let is_copy = verb == PlanVerb::Copy;
-        let fits = (is_copy && host.is_none() || part_bytes == 0) && (is_copy || host.is_none());
+        let fits = match (&host, &source_host) {
+            (None, None) => is_copy || part_bytes == 0,
+            (Some(_), None) | (None, Some(_)) => is_copy && part_bytes == 0,
+            (Some(_), Some(_)) => false,
+        };
         // There it may be below the home directory.
-        let is_place = is_absolute(&destination) || host.is_some() && !destination.contains(&0);
-        if !is_absolute(&source) || !is_place || !parts || many || !fits {
+        let is_place =
+            |path: &[u8], host: &Option<PlanHost>| is_absolute(path) || host.is_some() && !path.contains(&0);
+        let are_places = is_place(&source, &source_host) && is_place(&destination, &host);
+        if !are_places || !parts || many || !fits {
             return Err(DAMAGED);
         }
-        Ok(PlanHeader { source, destination, stage, top, part_bytes, shards, verb, host })
+        Ok(PlanHeader { source, destination, stage, top, part_bytes, shards, verb, host, source_host })
     }
 }
 
@@ -847,6 +878,7 @@ mod tests {
             ],
             verb: PlanVerb::Copy,
             host: None,
+            source_host: None,
         }
     }
 
@@ -896,9 +928,29 @@ mod tests {
         for host in ["", "-oProxyCommand=x", "a b", "a;b", "$a", "a/b", "a\nb", "h,i", &long] {
             assert!(of(None, host).is_err() && (host.is_empty() || of(Some(host), "h").is_err()), "{host}");
         }
-        let verb = PlanVerb::Remove;
-        let (host, part_bytes) = (Some(PlanHost { user: None, host: "h".into(), port: None }), 0);
-        assert!(PlanHeader::decode(&PlanHeader { verb, host, part_bytes, ..header() }.encode().0).is_err());
+    }
+
+    /// One end of a copy may be on another machine, and its path is as that machine means it.
+    #[test]
+    fn one_end_of_a_plan_may_be_elsewhere() {
+        let machine = || Some(PlanHost { user: None, host: "h".into(), port: None });
+        let read = |header: &PlanHeader| PlanHeader::decode(&header.encode().0).map(|(read, _)| read);
+        let from = PlanHeader { source_host: machine(), source: b"s".to_vec(), part_bytes: 0, ..header() };
+        assert_eq!(read(&from), Ok(from.clone()));
+        assert!(matches!(from.far(), Some(FarEnd::Source(at)) if *at.path == *std::path::Path::new("s")));
+        let to = PlanHeader { host: machine(), part_bytes: 0, ..header() };
+        assert!(matches!(read(&to).unwrap().far(), Some(FarEnd::Destination(_))));
+        for bad in [
+            PlanHeader { host: machine(), ..from.clone() },
+            PlanHeader { part_bytes: 64 << 20, ..from.clone() },
+            PlanHeader { verb: PlanVerb::Remove, ..from.clone() },
+            PlanHeader { source_host: None, ..from.clone() },
+            PlanHeader { destination: b"d".to_vec(), ..from.clone() },
+            PlanHeader { source: b"s\0".to_vec(), ..from },
+            PlanHeader { verb: PlanVerb::Remove, ..to },
+        ] {
+            assert_eq!(read(&bad), Err(DAMAGED), "{bad:?}");
+        }
     }
 
     /// A plan of a newer version: what may be passed over is, and the rest is refused with a word on why.
@@ -913,7 +965,7 @@ mod tests {
             PlanHeader::decode(&file).map(|(header, _)| header)
         };
         assert_eq!(with(OPTIONAL_FROM), Ok(header()));
-        for tag in [0, 10, OPTIONAL_FROM - 1] {
+        for tag in [0, 11, OPTIONAL_FROM - 1] {
             assert_eq!(with(tag), Err(Damage(Reason::PlanOfOtherVersion)), "{tag}");
         }
     }

@@ -7,9 +7,10 @@ use super::folder::{EntriesFile, PlanFolder};
 use super::format::{
     Digest, EntriesFrame, PlanHeader, PlanHost, PlannedAs, PlannedEntry, SHARDS_MAX, ShardTotals, Version,
 };
+use super::from::{top_of, walking};
 use super::others::{Alone, GivenTo, OtherWalkers};
 use super::places::{Spot, spot};
-use super::requests::{PlanMade, PlanRequest, PlanVerb, Shards};
+use super::requests::{FarEnd, PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
 use super::there::filling;
 use super::together::adopt;
@@ -19,6 +20,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::node::Node;
 use crate::peer::planned::TreeThere;
+use crate::peer::planned_source::SourceThere;
 use crate::policy::{Collide, CopyPolicy};
 use crate::remove;
 use crate::sender::filter::Filter;
@@ -27,7 +29,7 @@ use crate::verbs::nameless::NamelessTree;
 use crate::verbs::operands::{self, Dest, Place, Reach};
 use crate::verbs::sync;
 use fastcopy::dir::{Dir, NameBuf};
-use fastcopy::meta::Kind;
+use fastcopy::meta::{Info, Kind};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -84,30 +86,33 @@ pub fn plan_together(
 ) -> Result<PlanMade> {
     let source = &request.source;
     let policy = &request.policy;
-    let here = request.there.is_none().then_some(&request.destination);
-    for path in std::iter::once(source).chain(here) {
-        if !path.is_absolute() {
-            return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
-        }
-    }
+    refuse_what_means_nothing(request, verb)?;
     let filter = Filter::new(&policy.filter)?;
-    let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
-    let src = SourceDir::root(dir, Node::root(source))?.with_ignores(&filter)?;
     let out = spot(&request.out, Op::WritePlan)?;
-    let to = ends(request, verb, (&src, &filter), &out, watch)?;
+    let from = from(request, &filter, &out, watch)?;
+    let to = ends(request, verb, (&from, &filter), &out, watch)?;
     let folder = PlanFolder::make(&out.place.dir, out.name.as_name(), &request.out)?;
     let fail = failed(&request.out);
     let (all, linked) = (Sorter::new(&folder.dir), Sorter::new(&folder.dir));
     let (summary, dirs, names, mut bytes) = {
-        let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::First), &src, policy);
-        let place = Place {
-            dir: out.place.dir.try_clone().map_err(&fail)?,
-            node: out.place.node.clone(),
-            created_names: Arc::default(),
+        let dev = from.info().dev;
+        let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::First), dev, policy);
+        let mut summary = match &from {
+            PlanSource::Here(src) => {
+                let place = Place {
+                    dir: out.place.dir.try_clone().map_err(&fail)?,
+                    node: out.place.node.clone(),
+                    created_names: Arc::default(),
+                };
+                collector.walk(src, place, policy, &filter, source)?;
+                Summary::default()
+            }
+            PlanSource::There(source, _) => {
+                collector.walk_there(source, out.place.clone(), &walking(policy))?
+            }
         };
-        collector.walk(&src, place, policy, &filter, source)?;
         let found = &collector.found;
-        let mut summary = collector.tally().summary();
+        summary.add(collector.tally().summary());
         summary.add(adopt(&others.parts(), (&all, &linked), &folder, found, request)?);
         let (dirs, names, bytes) =
             (found.dirs.load(Relaxed), found.names.load(Relaxed), found.bytes.load(Relaxed));
@@ -134,7 +139,7 @@ pub fn plan_together(
             u32::try_from(bytes.div_ceil(most.max(1))).unwrap_or(u32::MAX).clamp(1, SHARDS_MAX)
         }
     };
-    let in_parts = verb == PlanVerb::Copy && matches!(to, PlanEnds::Here(_));
+    let in_parts = verb == PlanVerb::Copy && request.there.is_none();
     let part_bytes = if in_parts { part_bytes(request.part_bytes, bytes, count) } else { 0 };
     let mut cutter = Cutter::new(&folder.dir, verb, (count, cost), part_bytes);
     let (mut all, mut later) = (all.merged().map_err(&fail)?, later.merged().map_err(&fail)?);
@@ -147,17 +152,82 @@ pub fn plan_together(
         source: source.as_os_str().as_bytes().to_vec(),
         destination: request.destination.as_os_str().as_bytes().to_vec(),
         stage: to.name().clone(),
-        top: Version::of(&src.info),
+        top: Version::of(from.info()),
         part_bytes,
         shards: totals,
         verb,
-        host: request.there.as_ref().map(|(address, _)| PlanHost::of(address)),
+        host: None,
+        source_host: None,
     };
+    match &request.there {
+        Some((FarEnd::Source(address), _)) => header.source_host = Some(PlanHost::of(address)),
+        Some((FarEnd::Destination(address), _)) => header.host = Some(PlanHost::of(address)),
+        None => {}
+    }
+    from.end()?;
     if verb == PlanVerb::Copy {
         header.stage = to.make_stage(&header.identity())?;
     }
     folder.write_header(&header)?;
     Ok(PlanMade { summary, shards: count })
+}
+
+/// Paths here are absolute, and only copies cross to another machine.
+fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()> {
+    let PlanRequest { source, destination, there, .. } = request;
+    let here: &[_] = match there {
+        None => &[source, destination],
+        Some((FarEnd::Source(_), _)) => &[destination],
+        Some((FarEnd::Destination(_), _)) => &[source],
+    };
+    if let Some(path) = here.iter().find(|path| !path.is_absolute()) {
+        return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
+    }
+    if there.is_some() && verb != PlanVerb::Copy {
+        return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::OnlyCopiesBetweenMachines));
+    }
+    Ok(())
+}
+
+/// Where the source is.
+enum PlanSource<'w> {
+    Here(Arc<SourceDir>),
+    There(Box<SourceThere<'w>>, Info),
+}
+
+impl PlanSource<'_> {
+    /// The source itself.
+    fn info(&self) -> &Info {
+        match self {
+            PlanSource::Here(src) => &src.info,
+            PlanSource::There(_, info) => info,
+        }
+    }
+
+    fn end(self) -> Result<()> {
+        match self {
+            PlanSource::Here(_) => Ok(()),
+            PlanSource::There(source, _) => source.end(Ok(Summary::default())).map(drop),
+        }
+    }
+}
+
+/// Opens the source, or reaches it.
+fn from<'w>(
+    request: &'w PlanRequest,
+    filter: &Filter,
+    out: &Spot,
+    watch: Watch<'w>,
+) -> Result<PlanSource<'w>> {
+    let PlanRequest { source, policy, there, .. } = request;
+    if let Some((FarEnd::Source(address), way)) = there {
+        let policy = walking(policy);
+        let there = SourceThere::reach((address, way), &policy, watch)?;
+        let top = top_of(&there, out.place.clone(), &policy, (Op::Plan, Reason::NotListedWhole))?;
+        return Ok(PlanSource::There(Box::new(there), top.info));
+    }
+    let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
+    Ok(PlanSource::Here(SourceDir::root(dir, Node::root(source))?.with_ignores(filter)?))
 }
 
 /// Where the destination is.
@@ -195,20 +265,20 @@ impl PlanEnds<'_> {
 fn ends<'w>(
     request: &'w PlanRequest,
     verb: PlanVerb,
-    (src, filter): (&SourceDir, &Filter),
+    (from, filter): (&PlanSource<'_>, &Filter),
     out: &Spot,
     watch: Watch<'w>,
 ) -> Result<PlanEnds<'w>> {
     let PlanRequest { source, destination, policy, .. } = request;
-    if verb == PlanVerb::Remove {
+    if let (PlanVerb::Remove, PlanSource::Here(src)) = (verb, from) {
         remove::guard(&src.dir, source)?;
     }
     let apart = |spot: &Spot| {
         let dest = Dest::Named { dir: spot.place.clone(), name: spot.name.clone() };
-        operands::nesting(&Reach::Anywhere, &src.info, true, &dest, policy, source, Op::Plan)
+        operands::nesting(&Reach::Anywhere, from.info(), true, &dest, policy, source, Op::Plan)
     };
     apart(out)?;
-    if let Some((address, way)) = &request.there {
+    if let Some((FarEnd::Destination(address), way)) = &request.there {
         // What cannot be reached is told before the walk.
         let tree = TreeThere::reach((address, way), Digest::default(), &filling(policy), watch)?;
         let name =
@@ -219,7 +289,7 @@ fn ends<'w>(
     if verb == PlanVerb::Remove {
         return Ok(PlanEnds::Here(to));
     }
-    if let PlanVerb::Sync { delete: Some(_), .. } = verb {
+    if let (PlanVerb::Sync { delete: Some(_), .. }, PlanSource::Here(src)) = (verb, from) {
         // The end asks the source for each name that is to go, and not the filter.
         if !filter.is_empty() {
             return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::PlanDeletesUnfiltered));
@@ -238,7 +308,7 @@ fn ends<'w>(
         _ => Dir::open(destination).and_then(|dir| dir.info()).map(Some),
     };
     match there {
-        Ok(Some(info)) if info.id() == src.info.id() => {
+        Ok(Some(info)) if info.id() == from.info().id() => {
             Err(Error::ours(Code::Refused, Op::Plan, source, Reason::SameDirectory))
         }
         Err(e) if Code::of(&e) != Code::NotFound => Err(Error::os(Op::Stat, destination, e)),

@@ -9,6 +9,7 @@ mod claim;
 mod finish;
 mod folder;
 mod format;
+mod from;
 mod live;
 mod make;
 mod others;
@@ -31,10 +32,10 @@ pub use format::fuzz;
 pub use make::{plan, plan_for, plan_together};
 pub use others::{FoundRun, GivenTo, OtherWalkers, WalkedPart};
 pub use requests::{
-    FinishRequest, Finished, PlanMade, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards,
+    FarEnd, FinishRequest, Finished, PlanMade, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards,
 };
 pub use shard::{shard, shard_shared};
 pub use share::{ShardShare, SplitOff};
 pub use status::{PlanStatus, ShardStatus, status};
-pub use there::destination;
+pub use there::elsewhere;
 pub use together::walk_part;

@@ -39,15 +39,34 @@ pub enum PlanVerb {
     Remove,
 }
 
+/// The end of a plan that is on another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FarEnd {
+    /// What is copied.
+    Source(Address),
+    /// What it becomes.
+    Destination(Address),
+}
+
+impl FarEnd {
+    /// Where it is.
+    pub fn address(&self) -> &Address {
+        match self {
+            FarEnd::Source(address) | FarEnd::Destination(address) => address,
+        }
+    }
+}
+
 /// `plan`: a copy that is to be made in shards. All of it is copied, as with `--archive`.
 #[derive(Clone, Debug)]
 pub struct PlanRequest {
-    /// The directory that is copied, as an absolute path: every machine that does a shard finds it under this.
+    /// The directory that is copied, as an absolute path: every machine that does a shard finds it under this; on another
+    /// machine that of `there`.
     pub source: PathBuf,
-    /// What it becomes, as an absolute path; on another machine that of `there`.
+    /// What it becomes, likewise.
     pub destination: PathBuf,
-    /// The destination, if it is on another machine, and how to get there.
-    pub there: Option<(Address, Way)>,
+    /// The end that is on another machine, if one is, and how to get there.
+    pub there: Option<(FarEnd, Way)>,
     /// Where the plan is written.
     pub out: PathBuf,
     /// How it is cut.
@@ -85,7 +104,7 @@ pub struct ShardRequest {
     pub plan: PathBuf,
     /// Which.
     pub which: ShardChoice,
-    /// How to get to the destination, if it is on another machine.
+    /// How to get to the end of the plan that is on another machine, if one is.
     pub way: Option<Way>,
     /// How content is read, written and verified, and threads; what is kept is everything.
     pub policy: CopyPolicy,
@@ -98,7 +117,7 @@ pub struct FinishRequest {
     pub plan: PathBuf,
     /// A destination that is there is merged with.
     pub merge: bool,
-    /// How to get to the destination, if it is on another machine.
+    /// How to get to the end of the plan that is on another machine, if one is.
     pub way: Option<Way>,
     /// The umask.
     pub policy: CopyPolicy,

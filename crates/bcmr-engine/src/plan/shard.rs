@@ -12,6 +12,7 @@ use super::format::{
     Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, ResultFrame, ShardCounts, all_fit,
     fits,
 };
+use super::from;
 use super::part;
 use super::places::{below, open_stage, spot, the_planned_source};
 use super::requests::{PlanVerb, ShardChoice, ShardRequest};
@@ -23,6 +24,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Front, Question, Summary, Watch};
 use crate::node::os;
 use crate::peer::planned::TreeThere;
+use crate::peer::planned_source::SourceThere;
 use crate::peer::with_retries;
 use crate::policy::{Collide, Compare, CopyPolicy, Mirror};
 use crate::receiver::land;
@@ -31,6 +33,8 @@ use crate::sender::names::Names;
 use crate::tally::Tally;
 use crate::verbs::check::Check;
 use crate::verbs::local::NamesBelow;
+use crate::verbs::operands::{self, Place};
+use crate::verbs::round_ledger::FetchedNames;
 use crate::verbs::rounds::{ComparedRounds, Ground, Rounds};
 use crate::verbs::survey::Survey;
 use fastcopy::dir::{Dir, ListBuffer, NameBuf};
@@ -42,6 +46,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -82,8 +87,8 @@ struct ShardWork<'a> {
     policy: &'a CopyPolicy,
     listener: &'a FrameListener<'a>,
     way: ShardWay<'a>,
-    /// The directory that is copied, and what is filled.
-    src: Dir,
+    /// The directory that is copied, if it is here, and what is filled.
+    src: Option<Dir>,
     src_path: PathBuf,
     stage: Dir,
     stage_path: PathBuf,
@@ -100,8 +105,18 @@ enum ShardWay<'a> {
     Brings(Box<Rounds<'a>>),
     /// Sends them into the tree of all shards on another machine.
     Sends(Box<TreeThere<'a>>),
+    /// Reads them from another machine into the tree of all shards.
+    Fetches(Box<Fetching<'a>>),
     Compares(ComparedRounds<'a, 'a>),
     TakesAway,
+}
+
+/// A source on another machine, and the tree that it is read into.
+struct Fetching<'a> {
+    source: SourceThere<'a>,
+    disk: &'a Sys,
+    tree: Arc<Place>,
+    ledger: FetchedNames,
 }
 
 impl ShardWay<'_> {
@@ -110,6 +125,7 @@ impl ShardWay<'_> {
         match self {
             ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
             ShardWay::Sends(tree) => sum = tree.end(Ok(sum))?,
+            ShardWay::Fetches(fetching) => sum = fetching.source.end(Ok(sum))?,
             ShardWay::Compares(compared) => compared.end(),
             ShardWay::TakesAway => {}
         }
@@ -259,21 +275,25 @@ fn one(
     held: &HeldClaim<'_>,
 ) -> Result<Summary> {
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-    let (src_path, dst_path) = (path(&header.source), path(&header.destination));
-    let src = Dir::open(&src_path).map_err(|e| Error::os(Op::OpenDirectory, &src_path, e))?;
+    let (mut src_path, dst_path) = (path(&header.source), path(&header.destination));
+    let from = header.from();
+    let src = match from {
+        None => Some(Dir::open(&src_path).map_err(|e| Error::os(Op::OpenDirectory, &src_path, e))?),
+        Some(_) => None,
+    };
     let policy = policy_of(header.verb, &request.policy);
     let disk = Sys::with(policy.io);
     // What is filled: a tree without a name, or what is there; nothing is where names are only looked at or taken away.
     let there = header.there();
-    let (mut stage, stage_path) = match header.verb {
-        PlanVerb::Copy if there.is_none() => {
-            let (_, stage, path) = open_stage(header)?;
-            (stage, path)
-        }
-        PlanVerb::Copy | PlanVerb::Sync { .. } | PlanVerb::Check { .. } | PlanVerb::Remove => {
-            the_planned_source(&src, header)?;
+    let (mut stage, stage_path) = match &src {
+        Some(src) if header.verb != PlanVerb::Copy || there.is_some() => {
+            the_planned_source(src, header)?;
             let here = src.try_clone().map_err(|e| Error::os(Op::Open, &src_path, e))?;
             (here, dst_path.clone())
+        }
+        _ => {
+            let (_, stage, path) = open_stage(header)?;
+            (stage, path)
         }
     };
     // R8: while it is locked, `sessions` leaves it alone. Where another shard of this machine has it locked, it does as well.
@@ -297,6 +317,14 @@ fn one(
             let tree = there::reach((folder, header), (to, request.way.as_ref()), policy, heard)?;
             ShardWay::Sends(Box::new(tree))
         }
+        PlanVerb::Copy if let Some(from) = &from => {
+            let source = from::reach(folder, (from, request.way.as_ref()), policy, heard)?;
+            src_path = source.shown(b"");
+            let top = stage.reopen().map_err(|e| Error::os(Op::Open, &stage_path, e))?;
+            let (tree, disk, ledger) = (operands::place(top, &stage_path), &disk, FetchedNames::default());
+            from::the_planned_source(&source, tree.clone(), policy, header)?;
+            ShardWay::Fetches(Box::new(Fetching { source, disk, tree, ledger }))
+        }
         PlanVerb::Copy => {
             let tree = (&stage, &*stage_path);
             ShardWay::Brings(Box::new(Rounds::begin(&disk, policy, heard, &src_path, tree, ground)?))
@@ -311,7 +339,9 @@ fn one(
         }
         PlanVerb::Check { .. } => ShardWay::Compares(ComparedRounds::begin(&survey, &src_path, &dst_path)?),
         PlanVerb::Remove => {
-            remove::guard(&src, &src_path)?;
+            if let Some(src) = &src {
+                remove::guard(src, &src_path)?;
+            }
             ShardWay::TakesAway
         }
     };
@@ -464,7 +494,7 @@ impl ShardWork<'_> {
         }
         // R5: what a failed sync was for is copied again, and never synced a second time.
         let frames = std::mem::take(waiting);
-        // On another machine it was synced before it was told.
+        // What crossed to another machine, or from there, was synced before it was told.
         if matches!(self.way, ShardWay::Brings(_)) {
             sync::filesystem(&self.stage)?;
         }
@@ -483,6 +513,7 @@ impl ShardWork<'_> {
         match &self.way {
             ShardWay::Brings(copies) => self.brought(copies, dirs, sum),
             ShardWay::Sends(tree) => self.sent(tree, dirs, sum),
+            ShardWay::Fetches(fetching) => self.fetched(fetching, dirs, sum),
             ShardWay::Compares(compared) => {
                 let before = self.tally.summary();
                 compared.round(dirs.iter().map(all_names_of).collect());
@@ -492,7 +523,7 @@ impl ShardWork<'_> {
                 Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
             }
             ShardWay::TakesAway => {
-                let from = take::Taking { top: &self.src, path: &self.src_path, tally: self.tally };
+                let from = take::Taking { top: self.src()?, path: &self.src_path, tally: self.tally };
                 let whole = from.entries(dirs) && !self.watch.cancel.is_set();
                 Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
             }
@@ -537,7 +568,7 @@ impl ShardWork<'_> {
                 return Ok(None);
             }
             let fail = |e| Error::os(Op::OpenDirectory, self.src_path.join(OsStr::from_bytes(&dir.path)), e);
-            let src = match below(&self.src, &dir.path) {
+            let src = match below(self.src()?, &dir.path) {
                 Ok(src) => src,
                 Err(e) => {
                     self.tally.fail(fail(e));
@@ -553,6 +584,40 @@ impl ShardWork<'_> {
             whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
         }
         Ok(whole.then_some((counts, landed)))
+    }
+
+    /// The same of entries that are read from another machine.
+    fn fetched(
+        &self,
+        fetching: &Fetching<'_>,
+        dirs: &[PlannedDir],
+        sum: &mut Summary,
+    ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
+        let Fetching { source, disk, tree, ledger } = fetching;
+        let names = there::whole_of(dirs);
+        let done = match names.is_empty() {
+            true => Summary::default(),
+            false => source.fetch(disk, &names, tree.clone(), self.policy, ledger)?,
+        };
+        let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
+        sum.add(Summary { dirs: 0, ..done });
+        let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
+        counts.lost = self.listener.lost.swap(0, Relaxed);
+        let mut there = ledger.take();
+        for dir in dirs {
+            if self.watch.cancel.is_set() {
+                return Ok(None);
+            }
+            let mut arrived = |name: &NameBuf| there.remove(&there::path_of(&dir.path, name.bytes()));
+            whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
+        }
+        Ok(whole.then_some((counts, landed)))
+    }
+
+    /// The directory that is copied, where it is here.
+    fn src(&self) -> Result<&Dir> {
+        let damaged = || Error::ours(Code::Io, Op::ReadPlan, &self.src_path, Reason::PlanDamaged);
+        self.src.as_ref().ok_or_else(damaged)
     }
 
     /// Copies parts of large files in a directory, and compares every entry of it with the plan.
@@ -623,7 +688,7 @@ impl ShardWork<'_> {
     /// opened, which was told.
     fn ends(&self, path: &[u8]) -> Result<Option<(Dir, Dir)>> {
         let rel = OsStr::from_bytes(path);
-        let src = match below(&self.src, path) {
+        let src = match below(self.src()?, path) {
             Ok(src) => src,
             Err(e) => {
                 self.tally.fail(Error::os(Op::OpenDirectory, self.src_path.join(rel), e));

@@ -5,6 +5,7 @@
 use super::along::{Along, along};
 use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
+use super::requests::FarEnd;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Summary, Watch};
 use crate::peer::planned::{LandedHashes, TreeThere};
@@ -16,18 +17,18 @@ use crate::sender::announce::Extent;
 use fastcopy::dir::NameBuf;
 use std::io::{self, BufRead, Cursor, Read};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 
-/// The destination of the plan at `path`, if it is on another machine.
+/// The end of the plan at `path` that is on another machine.
 ///
 /// # Errors
 /// The plan cannot be read.
-pub fn destination(path: &Path) -> Result<Option<Address>> {
+pub fn elsewhere(path: &Path) -> Result<Option<FarEnd>> {
     let (header, _) = PlanFolder::open(path)?.header()?;
-    Ok(header.there())
+    Ok(header.far())
 }
 
-/// How a tree over there is filled.
+/// How a tree without a name is filled.
 pub(super) fn filling(asked: &CopyPolicy) -> CopyPolicy {
     CopyPolicy {
         recursive: false,
@@ -69,13 +70,27 @@ pub(super) fn reach<'w>(
     policy: &CopyPolicy,
     watch: Watch<'w>,
 ) -> Result<TreeThere<'w>> {
-    let none = || Error::ours(Code::Usage, Op::ReadPlan, &folder.path, Reason::PlanWithoutWay);
-    TreeThere::reach((to, way.ok_or_else(none)?), header.identity(), &filling(policy), watch)
+    TreeThere::reach((to, the_way(folder, way)?), header.identity(), &filling(policy), watch)
+}
+
+/// How to get to the other machine of a plan.
+pub(super) fn the_way<'w>(folder: &PlanFolder, way: Option<&'w Way>) -> Result<&'w Way> {
+    way.ok_or_else(|| Error::ours(Code::Usage, Op::ReadPlan, &folder.path, Reason::PlanWithoutWay))
 }
 
 /// The path of a name of `dir`.
-fn path_of(dir: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn path_of(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, name].join(&b'/') }
+}
+
+/// The paths of what of these directories is copied whole.
+pub(super) fn whole_of(dirs: &[PlannedDir]) -> Vec<Vec<u8>> {
+    let whole = |entry: &&PlannedEntry| matches!(entry.what, PlannedAs::Whole(_));
+    let paths = |dir: &PlannedDir| -> Vec<Vec<u8>> {
+        let entries = dir.entries.iter().filter(whole);
+        entries.map(|entry| path_of(&dir.path, entry.name.bytes())).collect()
+    };
+    dirs.iter().flat_map(paths).collect()
 }
 
 /// Brings what of these directories is copied whole into the tree. Returns what was done, and the hashes of what landed.
@@ -88,18 +103,11 @@ pub(super) fn fill(
     dirs: &[PlannedDir],
     policy: &CopyPolicy,
 ) -> Result<(Summary, LandedHashes)> {
-    let (mut names, mut count) = (Vec::new(), 0);
-    for dir in dirs {
-        for entry in dir.entries.iter().filter(|entry| matches!(entry.what, PlannedAs::Whole(_))) {
-            names.extend(path_of(&dir.path, entry.name.bytes()));
-            names.push(0);
-            count += 1;
-        }
-    }
-    if count == 0 {
+    let names = whole_of(dirs);
+    if names.is_empty() {
         return Ok((Summary::default(), LandedHashes::new()));
     }
-    tree.put(source, (&mut Cursor::new(names), count), Extent::Some, &filling(policy))
+    tree.put(source, (&mut Cursor::new(names.join(&0)), names.len()), Extent::Some, &filling(policy))
 }
 
 /// The hash of a name in a directory of a plan, once.
@@ -128,8 +136,17 @@ pub(super) fn settle(
     let (give, take) = sync_channel(PIECES);
     let (walked, sent) = std::thread::scope(|scope| {
         let walk = move || {
-            let mut naming = PlanNames { give, room: Vec::new(), cancel: watch.cancel };
-            along(plan, NamedLevel::default(), &mut naming).and_then(|_| naming.hand_over())
+            let ended = |_| Error::ours(Code::Interrupted, Op::ReadPlan, "", Reason::Interrupted);
+            let mut room = Vec::new();
+            all_names(plan, watch.cancel, |name, _| {
+                room.extend_from_slice(name);
+                room.push(0);
+                if room.len() < PIECE_BYTES {
+                    return Ok(());
+                }
+                give.send(std::mem::take(&mut room)).map_err(ended)
+            })?;
+            give.send(room).map_err(ended)
         };
         let walks = std::thread::Builder::new().spawn_scoped(scope, walk);
         let mut reader = NamesReader { take, piece: Cursor::new(Vec::new()) };
@@ -151,10 +168,28 @@ pub(super) fn settle(
     Ok(summary)
 }
 
-/// Names every entry of a plan; a directory only where nothing in it is named.
-struct PlanNames<'w> {
-    give: SyncSender<Vec<u8>>,
-    room: Vec<u8>,
+/// Which kind of name is named: of a directory all of whose names are left out, or of anything else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameOf {
+    EmptyDir,
+    Entry,
+}
+
+/// Names every entry of a plan to `name`; a directory only where nothing in it is named.
+///
+/// # Errors
+/// The plan or a result cannot be read, or those of `name`.
+pub(super) fn all_names(
+    plan: (&PlanFolder, &PlanHeader, &Digest),
+    cancel: &Cancel,
+    name: impl FnMut(&[u8], NameOf) -> Result<()>,
+) -> Result<()> {
+    along(plan, NamedLevel::default(), &mut PlanNames { name, cancel }).map(drop)
+}
+
+/// Names entries on the way.
+struct PlanNames<'w, F> {
+    name: F,
     cancel: &'w Cancel,
 }
 
@@ -164,20 +199,7 @@ struct NamedLevel {
     has_some: bool,
 }
 
-impl PlanNames<'_> {
-    fn name(&mut self, path: &[u8]) -> Result<()> {
-        self.room.extend_from_slice(path);
-        self.room.push(0);
-        if self.room.len() >= PIECE_BYTES { self.hand_over() } else { Ok(()) }
-    }
-
-    fn hand_over(&mut self) -> Result<()> {
-        let ended = |_| Error::ours(Code::Interrupted, Op::ReadPlan, "", Reason::Interrupted);
-        self.give.send(std::mem::take(&mut self.room)).map_err(ended)
-    }
-}
-
-impl Along for PlanNames<'_> {
+impl<F: FnMut(&[u8], NameOf) -> Result<()>> Along for PlanNames<'_, F> {
     type Level = NamedLevel;
 
     fn is_stopped(&self) -> bool {
@@ -198,13 +220,13 @@ impl Along for PlanNames<'_> {
         at.has_some = true;
         match entry.what {
             PlannedAs::Directory(_) => Ok(()),
-            _ => self.name(&path_of(path, entry.name.bytes())),
+            _ => (self.name)(&path_of(path, entry.name.bytes()), NameOf::Entry),
         }
     }
 
     fn leave(&mut self, level: NamedLevel, path: &[u8], above: Option<&mut NamedLevel>) -> Result<()> {
         // The top is named by its place.
-        if level.has_some || above.is_none() { Ok(()) } else { self.name(path) }
+        if level.has_some || above.is_none() { Ok(()) } else { (self.name)(path, NameOf::EmptyDir) }
     }
 }
 

@@ -42,7 +42,7 @@ fn part(request: &PlanRequest, others: &dyn OtherWalkers, watch: Watch<'_>) -> R
         node: Node::root(out),
         created_names: Arc::default(),
     };
-    let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::Any), &src, policy);
+    let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::Any), src.info.dev, policy);
     collector.walk(&src, place, policy, &filter, source)?;
     let Summary { failed, cancelled, .. } = collector.tally().summary();
     let FoundTotals { dirs, names, bytes } = &collector.found;

@@ -6,8 +6,10 @@ use super::format::Version;
 use super::others::{GivenTo, OtherWalkers};
 use super::sorter::Sorter;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Watch};
+use crate::event::{Action, Summary, Watch};
 use crate::node::{Node, os};
+use crate::peer::planned_source::SourceThere;
+use crate::peer::telling::{EntryListener, ToldAttrs};
 use crate::policy::{CopyPolicy, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting};
 use crate::sender::filter::Filter;
@@ -109,12 +111,12 @@ impl<'a> Collector<'a> {
         watch: Watch<'a>,
         (all, linked): (&'a Sorter<'a>, &'a Sorter<'a>),
         (others, takes): (&'a dyn OtherWalkers, GivenTo),
-        src: &SourceDir,
+        dev: u64,
         policy: &CopyPolicy,
     ) -> Collector<'a> {
         let claims = Claims::new(Meeting::Never);
         let (found, failed) = (FoundTotals::default(), Mutex::default());
-        let (dev, one_file_system) = (src.info.dev, policy.one_file_system);
+        let one_file_system = policy.one_file_system;
         let tally = Tally::new(watch);
         Collector { tally, claims, all, linked, found, failed, others, takes, dev, one_file_system }
     }
@@ -149,10 +151,27 @@ impl<'a> Collector<'a> {
             let mut names = ListedNames { reader: &mut &*names, separator: 0, base: path };
             walk.list(&mut names, &Target::Into(path.to_owned()), spot)?;
         }
-        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(e) => Err(e),
-            None => Ok(()),
-        }
+        self.kept()
+    }
+
+    /// Walks all of a source on another machine, as a copy from there to `place` does.
+    ///
+    /// # Errors
+    /// A record could not be kept, or the connection was lost. What could not be looked at is told and counted.
+    pub(super) fn walk_there(
+        &self,
+        source: &SourceThere<'_>,
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+    ) -> Result<Summary> {
+        let done = source.walk(place, policy, self);
+        self.kept()?;
+        done
+    }
+
+    /// Whether every record could be kept.
+    fn kept(&self) -> Result<()> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
     /// What could not be looked at.
@@ -215,6 +234,19 @@ impl<'a> Collector<'a> {
             }
         }
         self.tally.done(entries.len() as u64);
+    }
+}
+
+impl EntryListener for Collector<'_> {
+    fn top(&self, _: &Info, _: ToldAttrs<'_>) {}
+
+    fn dir(&self, above: &Node, name: Name<'_>, info: &Info, _: ToldAttrs<'_>) -> bool {
+        self.keep(above, &[(name, *info)]);
+        true
+    }
+
+    fn entry(&self, above: &Node, name: Name<'_>, info: &Info) {
+        self.keep(above, &[(name, *info)]);
     }
 }
 

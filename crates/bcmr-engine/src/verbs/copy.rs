@@ -30,7 +30,7 @@ use crate::verbs::ledger::{Ledger, TakesHere};
 use crate::verbs::local::{Walk, WalkDestination, WalkDropped, WalkHold, WalkWorker};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Resolved, Where};
-use crate::verbs::round_ledger::RoundLedger;
+use crate::verbs::round_ledger::{PlaceInSource, RoundLedger};
 use crate::verbs::stream::{self, Streamed};
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
@@ -67,7 +67,7 @@ pub(crate) struct CopyHooks {
     /// What the source lacks, where that is deleted.
     pub(crate) extraneous: Option<Extraneous>,
     /// What of the names at hand is there, where it is copied in rounds.
-    pub(crate) round: Option<RoundLedger>,
+    pub(crate) round: Option<RoundLedger<PlaceInSource>>,
     /// Where what is replaced is kept, if it is.
     pub(crate) aside: Option<Arc<Aside>>,
 }
@@ -82,7 +82,7 @@ impl LandHooks<SourceDir> for CopyHooks {
         tally: &Tally<'_>,
     ) {
         if let Some(round) = &self.round {
-            round.landed(slot.src.info.id(), src, info, hash);
+            round.landed((slot.src.info.id(), src.to_owned()), info, hash);
         }
         if let Some(ledger) = &self.ledger
             && ledger.landed(slot, src, info, tally)
@@ -92,7 +92,7 @@ impl LandHooks<SourceDir> for CopyHooks {
     }
     fn kept(&self, slot: &DirPair, src: Name<'_>, info: &Info) {
         if let Some(round) = &self.round {
-            round.landed(slot.src.info.id(), src, info, None);
+            round.landed((slot.src.info.id(), src.to_owned()), info, None);
         }
     }
     fn dir_done(&self, slot: &Arc<DirPair>) {

@@ -3,30 +3,39 @@
 //! Must not know who asks, nor what a round is for.
 
 use crate::blocks::Cv;
-use fastcopy::dir::{Name, NameBuf};
+use fastcopy::dir::NameBuf;
 use fastcopy::meta::Info;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 /// A directory of the source, by device and inode, and a name in it.
-type PlaceInSource = ((u64, u64), NameBuf);
+pub(crate) type PlaceInSource = ((u64, u64), NameBuf);
 
 /// What names were when they were read, and their hashes.
-pub(crate) type LandedNames = HashMap<PlaceInSource, (Info, Option<Cv>)>;
+pub(crate) type LandedNames<K> = HashMap<K, (Info, Option<Cv>)>;
 
-/// What has landed, or was there, of one round.
-#[derive(Default)]
-pub(crate) struct RoundLedger(Mutex<LandedNames>);
+/// What of names below a source on another machine has landed, by path.
+pub(crate) type FetchedNames = RoundLedger<Vec<u8>>;
 
-impl RoundLedger {
-    /// `name` of the source's directory `dir` is there.
-    pub(crate) fn landed(&self, dir: (u64, u64), name: Name<'_>, info: &Info, hash: Option<&blake3::Hash>) {
+/// What has landed, or was there, of one round, by what tells a name of the source from all others.
+pub(crate) struct RoundLedger<K>(Mutex<LandedNames<K>>);
+
+impl<K> Default for RoundLedger<K> {
+    fn default() -> RoundLedger<K> {
+        RoundLedger(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> RoundLedger<K> {
+    /// This is there.
+    pub(crate) fn landed(&self, which: K, info: &Info, hash: Option<&blake3::Hash>) {
         let what = (*info, hash.map(|hash| *hash.as_bytes()));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((dir, name.to_owned()), what);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(which, what);
     }
 
     /// All of it, for the next round to begin with none.
-    pub(crate) fn take(&self) -> LandedNames {
+    pub(crate) fn take(&self) -> LandedNames<K> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

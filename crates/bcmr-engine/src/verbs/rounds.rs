@@ -15,7 +15,7 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::held::HeldNames;
 use crate::verbs::copy::Run;
 use crate::verbs::local::{NamesBelow, WalkDestination, WalkDropped, WalkHold};
-use crate::verbs::round_ledger::{LandedNames, RoundLedger};
+use crate::verbs::round_ledger::{LandedNames, PlaceInSource, RoundLedger};
 use crate::verbs::survey::Survey;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Info;
@@ -34,7 +34,7 @@ pub(crate) enum Ground {
 pub(crate) struct RoundDone {
     /// What tells each directory from others, in their order, where it could be opened.
     dirs: Vec<Option<(u64, u64)>>,
-    landed: LandedNames,
+    landed: LandedNames<PlaceInSource>,
 }
 
 impl RoundDone {

@@ -11,7 +11,7 @@ use crate::usage::Usage;
 use bcmr_engine::control;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Event, Summary, Watch};
-use bcmr_engine::plan::PlanVerb;
+use bcmr_engine::plan::{FarEnd, PlanVerb};
 use bcmr_engine::remote::{Address, Way};
 use bcmr_engine::verbs::WholeFile;
 use std::io::ErrorKind;
@@ -29,7 +29,7 @@ fn told(show: &Show, exit: u8, text: Option<String>) -> u8 {
     }
 }
 
-/// How to get to the machine of the destination, where that is another one.
+/// How to get to the other machine of a plan, where there is one.
 fn reached(
     to: Option<&Address>,
     (connect, remote): (&ConnectArgs, Option<&RemoteArgs>),
@@ -40,8 +40,8 @@ fn reached(
     plan::reached(connect, remote, to, &config).map(Some)
 }
 
-/// Does something with the bcmr of the destination's machine, where that is another one.
-fn with_destination<T>(
+/// Does something with the bcmr of the other machine, where there is one.
+fn with_machine<T>(
     to: Option<(&Address, &Reach)>,
     watch: Watch<'_>,
     mut ask: impl FnMut(Option<Way>) -> Result<T, Error>,
@@ -54,9 +54,9 @@ fn with_destination<T>(
     done.map_err(Absent::error)
 }
 
-/// The destination of a plan, if it is on another machine; what cannot be read is told by the run.
-fn destination(plan: &Path) -> Option<Address> {
-    bcmr_engine::plan::destination(plan).ok().flatten()
+/// The end of a plan that is on another machine; what cannot be read is told by the run.
+fn elsewhere(plan: &Path) -> Option<FarEnd> {
+    bcmr_engine::plan::elsewhere(plan).ok().flatten()
 }
 
 /// Runs `plan`.
@@ -66,20 +66,24 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
     }
     let from = crate::env::started_in();
     let typed = plan::plan(args, &from, env).and_then(|job| {
-        let reach = reached(job.1.as_ref(), (&args.connect.0, None), env)?;
+        let reach = reached(job.1.as_ref().map(FarEnd::address), (&args.connect.0, None), env)?;
         Ok((job, reach, plan::slurm(args, &from)?))
     });
     let ((mut request, there, verb, show), reach, slurm) = match typed {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Plan, &u),
     };
-    let sources = [request.source.clone()];
+    let (mut sources, mut shown) = ([request.source.clone()], request.destination.clone());
+    match &there {
+        Some(FarEnd::Source(from)) => sources = [remote::written(from)],
+        Some(FarEnd::Destination(to)) => shown = remote::written(to),
+        None => {}
+    }
     let mut made = None;
-    let shown = there.as_ref().map_or_else(|| request.destination.clone(), remote::written);
     let destination = (verb != PlanVerb::Remove).then_some(&*shown);
     let start = start(&sources, destination, request.policy.jobs);
     let exit = ui::run(&show, start, |watch| {
-        let plan = with_destination(there.as_ref().zip(reach.as_ref()), watch, |way| {
+        let plan = with_machine(there.as_ref().map(FarEnd::address).zip(reach.as_ref()), watch, |way| {
             request.there = there.clone().zip(way);
             bcmr_engine::plan::plan_for(&request, verb, watch)
         })?;
@@ -117,7 +121,7 @@ fn write_scripts(plan: &Path, dir: &Path, shards: u32) -> Result<(), u8> {
 pub fn shard(args: &ShardArgs, env: &Env) -> u8 {
     let (mut request, show) = plan::shard(args, env);
     let sources = [request.plan.clone()];
-    let to = destination(&request.plan);
+    let to = elsewhere(&request.plan).map(|end| end.address().clone());
     let reach = match reached(to.as_ref(), (&args.connect, Some(&args.remote)), env) {
         Ok(reach) => reach,
         Err(u) => return super::verb::usage(Verb::Shard, &u),
@@ -126,7 +130,7 @@ pub fn shard(args: &ShardArgs, env: &Env) -> u8 {
         let Some(reach) = &reach else { return bcmr_engine::plan::shard(&request, watch) };
         let deaf = |e: Error| watch.front.event(Event::Note(say::deaf(&e).into()));
         control::hearing(&env.meeting, &reach.way.throttle, watch.progress, deaf, || {
-            with_destination(to.as_ref().zip(Some(reach)), watch, |way| {
+            with_machine(to.as_ref().zip(Some(reach)), watch, |way| {
                 request.way = way;
                 bcmr_engine::plan::shard(&request, watch)
             })
@@ -138,9 +142,10 @@ pub fn shard(args: &ShardArgs, env: &Env) -> u8 {
 pub fn finish(args: &FinishArgs, env: &Env) -> u8 {
     let (mut request, show) = plan::finish(args, env);
     let sources = [request.plan.clone()];
-    let to = destination(&request.plan);
-    let reach = match reached(to.as_ref(), (&args.connect, None), env) {
-        Ok(_) if to.is_some() && args.merge => {
+    let far = elsewhere(&request.plan);
+    let to = far.as_ref().map(FarEnd::address);
+    let reach = match reached(to, (&args.connect, None), env) {
+        Ok(_) if matches!(far, Some(FarEnd::Destination(_))) && args.merge => {
             let usage = Usage::new("--merge puts a tree into a destination on this machine");
             return super::verb::usage(Verb::Finish, &usage);
         }
@@ -149,7 +154,7 @@ pub fn finish(args: &FinishArgs, env: &Env) -> u8 {
     };
     let mut root = None;
     let exit = ui::run(&show, start(&sources, None, 1), |watch| {
-        let finished = with_destination(to.as_ref().zip(reach.as_ref()), watch, |way| {
+        let finished = with_machine(to.zip(reach.as_ref()), watch, |way| {
             request.way = way;
             bcmr_engine::plan::finish(&request, watch)
         })?;

@@ -13,6 +13,7 @@ mod mirror;
 mod owners;
 mod parts;
 mod peer;
+mod planned;
 mod put;
 mod random;
 mod server;

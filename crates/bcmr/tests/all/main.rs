@@ -35,6 +35,7 @@ mod odd;
 mod operands;
 mod owners_far;
 mod plan;
+mod plan_down;
 mod plan_far;
 mod plan_kills;
 mod races;

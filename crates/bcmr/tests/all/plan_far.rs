@@ -109,6 +109,38 @@ fn a_connection_that_is_lost_costs_what_was_not_recorded() {
     site.judge("far");
 }
 
+/// R2: what was told to be there and could not be synced counts for nothing.
+#[test]
+fn what_cannot_be_synced_is_not_recorded() {
+    needs!(has_tool("strace"), "there is no strace");
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    planned(&far, &site, 2);
+    let words =
+        ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "shard", "p", "--all"];
+    let strace = || Line::new(std::path::Path::new("strace"));
+    far.lead(strace().args(words)).cwd(site.tmp.path()).run().code(1).says("sync");
+    line(&far, &site, "finish", "p").run().code(1).says("0 1");
+    line(&far, &site, "shard", "p --all").run().ok();
+    line(&far, &site, "finish", "p").run().ok();
+    site.judge("far");
+}
+
+/// What runs that were killed have left in the tree under names of their own goes in the end.
+#[test]
+fn what_killed_runs_have_left_is_swept() {
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    planned(&far, &site, 2);
+    line(&far, &site, "shard", "p --all").run().ok();
+    let left = ".bcmr-r-0123456789abcdef0123456789abcdef.stage";
+    for dir in ["", "d", "z"] {
+        fs::write(stage(&site).join(dir).join(left), "half").unwrap();
+    }
+    line(&far, &site, "finish", "p").run().ok();
+    site.judge("far");
+}
+
 /// This program, or the one there: whichever makes the call.
 #[test]
 fn what_is_killed_at_any_call_goes_on() {
@@ -200,7 +232,6 @@ fn what_a_plan_to_another_machine_cannot_do_is_refused() {
     let (far, site) = (Far::pipe(), Site::new());
     mixed(&site);
     for words in [
-        "host:src dst --out q",
         "host:src host:dst --out q",
         "--verb sync src host:dst --out q",
         "--verb check src host:dst --out q",

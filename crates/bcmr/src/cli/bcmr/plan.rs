@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::plan::{FinishRequest, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards};
+use bcmr_engine::plan::{FarEnd, FinishRequest, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards};
 use bcmr_engine::policy::{Compare, CopyPolicy, DeleteMax, Io};
 use bcmr_engine::remote::Address;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum, ValueHint};
@@ -27,6 +27,7 @@ pub(super) const PLAN_EXAMPLES: &str = "Examples:
   bcmr plan --status p                                how far it is
   bcmr finish p                                       publish the tree
   bcmr plan /data/src host:dst --out p                a copy to another machine, each shard over a connection of its own
+  bcmr plan host:src /data/dst --out p                a copy from there
   bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards
   bcmr plan --verb remove old --out p                 remove a tree, in shards";
 
@@ -35,7 +36,7 @@ pub struct PlanArgs {
     /// The directory to copy
     #[arg(value_name = "SRC", required_unless_present = "status", value_hint = ValueHint::DirPath)]
     pub source: Option<PathBuf>,
-    /// What it becomes, or is compared with; all machines find both under these paths, but for a copy to host:path
+    /// What it becomes, or is compared with; all machines find both under these paths, but for a copy to or from host:path
     #[arg(value_name = "DST", required_if_eq_any = [("verb", "copy"), ("verb", "sync"), ("verb", "check")], value_hint = ValueHint::AnyPath)]
     pub destination: Option<PathBuf>,
     /// What becomes of SRC
@@ -240,7 +241,7 @@ fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
         Operand::Here(path) if path.as_os_str().is_empty() => Err(Usage::new("a path is empty")),
         Operand::Here(path) => Ok(from.join(path)),
         Operand::There(_) => {
-            let say = "a plan is about paths that every machine sees; only the destination of a copy may be on another machine";
+            let say = "a plan is about paths that every machine sees; only one end of a copy may be on another machine";
             Err(Usage::new(say).or("for a name with a colon put ./ before it"))
         }
     }
@@ -255,24 +256,29 @@ fn policy(jobs: usize, env: &Env) -> CopyPolicy {
     CopyPolicy { io: Io::AUTO, ..CopyPolicy::archive(jobs, env.me, env.umask) }
 }
 
-/// The destination of a plan, if it is on another machine.
-fn there(a: &PlanArgs) -> Result<Option<Address>, Usage> {
-    let address = match (&a.destination, a.verb) {
-        (Some(typed), PlannedVerb::Copy) => match address::parse(typed)? {
-            Operand::There(address) => Some(with_port(address, &a.connect.0, typed)?),
-            Operand::Here(_) => None,
-        },
-        _ => None,
+/// The end of a plan that is on another machine, if one is.
+fn there(a: &PlanArgs) -> Result<Option<FarEnd>, Usage> {
+    let far = |typed: &Option<PathBuf>| -> Result<Option<Address>, Usage> {
+        let (Some(typed), PlannedVerb::Copy) = (typed, a.verb) else { return Ok(None) };
+        match address::parse(typed)? {
+            Operand::There(address) => with_port(address, &a.connect.0, typed).map(Some),
+            Operand::Here(_) => Ok(None),
+        }
     };
-    if address.is_none() {
+    let end = match (far(&a.source)?, far(&a.destination)?) {
+        (Some(_), Some(_)) => return Err(Usage::new("only one of SRC and DST may be on another machine")),
+        (Some(from), None) => Some(FarEnd::Source(from)),
+        (None, to) => to.map(FarEnd::Destination),
+    };
+    if end.is_none() {
         no_connection(&a.connect.0, None)?;
     } else if a.part_size.is_some() {
-        return Err(Usage::new("--part-size is about a destination that every machine sees"));
+        return Err(Usage::new("--part-size is about a copy whose ends every machine sees"));
     }
-    Ok(address)
+    Ok(end)
 }
 
-/// How to get to the destination of a plan on the machine of `to`.
+/// How to get to the end of a plan on the machine of `to`.
 pub fn reached(
     connect: &ConnectArgs,
     remote: Option<&RemoteArgs>,
@@ -295,16 +301,19 @@ pub fn plan(
     a: &PlanArgs,
     from: &Path,
     env: &Env,
-) -> Result<(PlanRequest, Option<Address>, PlanVerb, Show), Usage> {
+) -> Result<(PlanRequest, Option<FarEnd>, PlanVerb, Show), Usage> {
     let verb = planned_verb(a)?;
-    let source = absolute(a.source.as_ref(), from)?;
     let there = there(a)?;
+    let source = match &there {
+        Some(FarEnd::Source(from)) => from.path.clone(),
+        _ => absolute(a.source.as_ref(), from)?,
+    };
     let destination = match (verb, &a.destination) {
         (PlanVerb::Remove, None) => source.clone(),
         (PlanVerb::Remove, Some(_)) => return Err(Usage::new("what is removed has no destination")),
         (_, destination) => match &there {
-            Some(to) => to.path.clone(),
-            None => absolute(destination.as_ref(), from)?,
+            Some(FarEnd::Destination(to)) => to.path.clone(),
+            _ => absolute(destination.as_ref(), from)?,
         },
     };
     let out = absolute(a.out.as_ref(), from)?;

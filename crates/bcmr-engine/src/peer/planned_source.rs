@@ -1,0 +1,217 @@
+//! The source of a plan on another machine, as a client has it: looked at as a whole or by names, and read by names into the tree
+//! of the plan, which is here.
+//!
+//! Must not know what a plan is, nor which names its shards have. One connection; one transfer after the other.
+
+use super::client::{connect, end};
+use super::features::{agreed_accounts, needed_of_sender, offered};
+use super::machine::machine_number;
+use super::policy_wire::{Lists, policy_out};
+use super::receiving::{ReceivingEnd, receive_all, reply_on};
+use super::talk::{no_stream, prefix, send, shown_path};
+use super::telling::{EntryListener, EntryTeller};
+use crate::disk::sys::Sys;
+use crate::error::{Error, Result};
+use crate::event::{Summary, Watch};
+use crate::peer::asked::Asked;
+use crate::peer::from_wire::FromWire;
+use crate::peer::from_wire::transfer::IncomingTransfer;
+use crate::peer::incoming::Incoming;
+use crate::peer::landing::{LocalSide, landing};
+use crate::peer::owners_here::OwnersHere;
+use crate::peer::reply::Reply;
+use crate::policy::{Compare, CopyPolicy, Target};
+use crate::remote::{Address, Purpose, Way};
+use crate::sender::filter::Filter;
+use crate::tally::Tally;
+use crate::transport::ssh::LinkLoad;
+use crate::transport::{Peer, Terms};
+use crate::verbs::nameless::TreeNames;
+use crate::verbs::operands::{DestLink, Place, Reach, Resolved, Where};
+use crate::verbs::round_ledger::FetchedNames;
+use bcmr_wire::handshake::{guarantees, wide};
+use bcmr_wire::message::{Message, Policy};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is asked of the source.
+enum Request<'n> {
+    /// The directory with all that is in it.
+    Whole,
+    /// These names below it; a directory among them with all that is in it.
+    Names(&'n [Vec<u8>]),
+}
+
+/// The source of a plan, over one connection.
+pub(crate) struct SourceThere<'a> {
+    peer: Peer,
+    from: Address,
+    way: &'a Way,
+    watch: Watch<'a>,
+}
+
+/// Names are looked at, and nothing is compared with anything.
+const LOOKS: Purpose = Purpose::Check { compare: Compare::SizeAndTime, extra: false, alike: false };
+
+impl<'a> SourceThere<'a> {
+    /// Connects to where `from` is; `policy` is what is read by.
+    ///
+    /// # Errors
+    /// There is no connection, or the bcmr there cannot send what the policy asks for.
+    pub(crate) fn reach(
+        (from, way): (&Address, &'a Way),
+        policy: &CopyPolicy,
+        watch: Watch<'a>,
+    ) -> Result<SourceThere<'a>> {
+        let lists = Lists::of(policy)?;
+        let [looks, reads] = [LOOKS, Purpose::Copy].map(|purpose| {
+            guarantees(&policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose))
+        });
+        let terms = Terms {
+            offered: offered(way, policy.alter.known_by),
+            required: needed_of_sender(looks.or(reads)),
+        };
+        let peer = connect((from, way), LinkLoad::Heavy, terms, &[], watch)?;
+        if let Some(first) = peer.streams.first() {
+            first.pulse().goes_by(&way.throttle);
+        }
+        Ok(SourceThere { peer, from: from.clone(), way, watch })
+    }
+
+    /// A path below the source, as it is shown.
+    pub(crate) fn shown(&self, path: &[u8]) -> PathBuf {
+        let below = Path::new(std::ffi::OsStr::from_bytes(path));
+        let whole = if path.is_empty() { self.from.path.clone() } else { self.from.path.join(below) };
+        shown_path(&self.from, &whole)
+    }
+
+    /// Tells `to` all that is below the source and takes part by `policy`, as a copy from there into `place` meets it.
+    ///
+    /// # Errors
+    /// The connection was lost, or the source is none. What could not be looked at there is told and counted.
+    pub(crate) fn walk(
+        &self,
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+        to: &dyn EntryListener,
+    ) -> Result<Summary> {
+        self.look(Request::Whole, place, policy, to)
+    }
+
+    /// The same of these names, and of the directories that lead to them.
+    ///
+    /// # Errors
+    /// As [`SourceThere::walk`].
+    pub(crate) fn look_at(
+        &self,
+        names: &[Vec<u8>],
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+        to: &dyn EntryListener,
+    ) -> Result<Summary> {
+        self.look(Request::Names(names), place, policy, to)
+    }
+
+    fn look(
+        &self,
+        request: Request<'_>,
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+        to: &dyn EntryListener,
+    ) -> Result<Summary> {
+        let mut policy = CopyPolicy { recursive: true, dry_run: true, ..policy.clone() };
+        self.get(request, (place, None), &mut policy, LOOKS, |transfer, reply, get| {
+            let telling = FromWire::new(transfer, self.watch, EntryTeller::new(Tally::new(self.watch), to));
+            send(&self.peer, get)?;
+            Ok(receive_all(telling, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
+        })
+    }
+
+    /// Reads these names into `tree`, which other processes fill as well. What of them has landed is in `ledger` then, and on
+    /// stable storage.
+    ///
+    /// # Errors
+    /// The connection was lost, or the transfer failed as a whole.
+    pub(crate) fn fetch(
+        &self,
+        disk: &Sys,
+        names: &[Vec<u8>],
+        tree: Arc<Place>,
+        policy: &CopyPolicy,
+        ledger: &FetchedNames,
+    ) -> Result<Summary> {
+        let (mut policy, tree) = (policy.clone(), (tree, Some(TreeNames::Some)));
+        self.get(Request::Names(names), tree, &mut policy, Purpose::Copy, |transfer, reply, get| {
+            let here = LocalSide { disk, manifest: None, store: None, snapshot: None, fetched: Some(ledger) };
+            let landing = landing(transfer, self.watch, here)?;
+            send(&self.peer, get)?;
+            Ok(receive_all(landing, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
+        })
+    }
+
+    /// One transfer. `receive` is given what is to come and where answers go, and sends the request.
+    fn get(
+        &self,
+        request: Request<'_>,
+        (place, tree): (Arc<Place>, Option<TreeNames>),
+        policy: &mut CopyPolicy,
+        purpose: Purpose,
+        receive: impl FnOnce(IncomingTransfer<'_>, &Reply, &Message<'_>) -> Result<(Summary, Option<Error>)>,
+    ) -> Result<Summary> {
+        let asks = policy.clone();
+        let lists = Lists::of(&asks)?;
+        let how: Policy<'_> =
+            policy_out(&asks, &lists, self.way.fast, self.way.dedup, self.way.compress, purpose);
+        let features = self.peer.agreed.features;
+        let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(features));
+        let filter = Filter::new(&asks.filter)?;
+        // Of the directory its contents, whatever it is called.
+        let whole = self.from.path.join(".");
+        let (path, asked, names) = match request {
+            Request::Whole => (&whole, Asked::operands(std::iter::once(&*whole), filter)?, None),
+            Request::Names(names) => {
+                let all = names.iter().map(Vec::as_slice).collect();
+                (&self.from.path, Asked::listed(&self.from.path, names, filter), Some(all))
+            }
+        };
+        let target = Target::Exactly(place.node.path());
+        let reads = purpose == Purpose::Copy && !self.way.fast;
+        let what = Incoming {
+            to: Resolved::at(Where::Whole(place), &target, DestLink::Itself),
+            kinds: Arc::default(),
+            operands: 1,
+            asked,
+            source_prefix: prefix(&self.from),
+            origin: machine_number(),
+            hashes: !self.way.fast,
+            echo: true,
+            streams: self.peer.streams.len(),
+            listed: names.is_some(),
+            tree,
+            reach: Reach::Anywhere,
+            dedup: false,
+            keeping: false,
+            delta: reads && features.has_wide(wide::DELTA),
+            parts: reads && features.has_wide(wide::PARTS),
+            once_more: Arc::default(),
+            owners,
+        };
+        let reply = self.peer.streams.first().map(reply_on).ok_or_else(|| no_stream(&self.from))?;
+        let transfer = IncomingTransfer { policy, what: Arc::new(what), reply: &reply };
+        let get = Message::Get { policy: how, paths: vec![path.as_os_str().as_bytes()], names };
+        let (summary, broken) = receive(transfer, &reply, &get)?;
+        match broken {
+            Some(e) if !self.watch.cancel.is_set() => Err(e),
+            _ => Ok(summary),
+        }
+    }
+
+    /// Ends the connection.
+    ///
+    /// # Errors
+    /// Those of `result`.
+    pub(crate) fn end(self, result: Result<Summary>) -> Result<Summary> {
+        end(self.peer, result, self.watch)
+    }
+}

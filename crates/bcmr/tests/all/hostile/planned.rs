@@ -1,0 +1,171 @@
+//! A server that a plan's source is on, and that does or sends something else than what was asked of it.
+
+use super::peer::*;
+use bcmr_wire::handshake::{Features, wide};
+use bcmr_wire::message::{Codec, Entry, Message, Piece, data, kind};
+
+const PLAN: &[&str] = &["plan", "host:base", "DST/x", "--out", "DST/p", "--shards", "1"];
+const SHARD: &[&str] = &["shard", "DST/p", "0"];
+const FINISH: &[&str] = &["finish", "DST/p"];
+
+/// One that knows nothing of plans.
+const OLDER: Features = Features { wide: ALL.wide & !wide::PLANS, ..ALL };
+
+/// The first transfer, which is about the source itself.
+fn top(w: &mut Wire) {
+    w.greet_with(OLDER);
+    w.asked();
+    w.say(&of_list());
+    w.say(&Message::DirEnd { dir: 1, partial: true });
+    w.all_sent();
+    w.asked();
+}
+
+fn of_list() -> Message<'static> {
+    Message::Operand { path: b"base", whole: true, origin: 7, dir: 1, entry: dir(b"-") }
+}
+
+fn f() -> Entry<'static> {
+    file(b"f", 3)
+}
+
+fn content(bytes: &[u8]) -> Vec<u8> {
+    contents(&[bytes])
+}
+
+/// A shard's transfer: one file and its content.
+fn sends(w: &mut Wire, entry: Entry<'_>, packed: &[u8]) {
+    w.say(&of_list());
+    w.say(&on_offer(1, 1, vec![entry]));
+    w.until(kind::WANTS);
+    w.say(&Message::Contents { batch: 1, codec: Codec::Raw, bytes: packed });
+    w.until(kind::WANTS);
+    w.say(&Message::DirEnd { dir: 1, partial: true });
+    w.all_sent();
+}
+
+fn honest_plan(w: &mut Wire) {
+    top(w);
+    w.say(&Message::Operand { path: b"base/.", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
+    w.say(&on_offer(1, 1, vec![f()]));
+    w.say(&Message::DirEnd { dir: 1, partial: false });
+    w.all_sent();
+}
+
+fn planned() -> Place {
+    let place = Place::new();
+    place.run("plan", PLAN, honest_plan).ok();
+    place
+}
+
+/// Of a server that says more than names there is no plan.
+#[test]
+fn a_plan_is_made_of_names_alone() {
+    type Script = fn(&mut Wire);
+    let scripts: [(&str, Script); 4] = [
+        ("contents along with names", |w| {
+            w.say(&files(1, 1, vec![f()], &content(b"abc")));
+        }),
+        ("contents that nobody wants", |w| {
+            w.say(&on_offer(1, 1, vec![f()]));
+            w.say(&Message::Contents { batch: 1, codec: Codec::Raw, bytes: &content(b"abc") });
+        }),
+        ("a piece of a large file", |w| {
+            w.say(&Message::Large { file: 1, dir: 1, entry: file(b"large", 2 << 20) });
+            let (at, length, bytes) = (0, 1 << 20, &b""[..]);
+            let (flags, codec) = (data::ZEROS, Codec::Raw);
+            w.say(&Message::Data(Piece { file: 1, at, flags, cv: None, codec, length, bytes }));
+        }),
+        ("an end before the end", |w| {
+            w.close();
+        }),
+    ];
+    for (name, script) in scripts {
+        let place = Place::new();
+        let outcome = place.attack(name, PLAN, |w| {
+            top(w);
+            w.say(&Message::Operand { path: b"base/.", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
+            script(w);
+            w.hold();
+        });
+        outcome.failed();
+        assert!(!place.dst().join("p/plan").exists(), "{name}");
+    }
+}
+
+/// A shard records what was asked for, is what the plan says and has the hash that came with it; nothing else.
+#[test]
+fn a_shard_believes_no_more_than_it_can_compare() {
+    type Script = fn(&mut Wire);
+    let scripts: [(&str, Script); 5] = [
+        ("another version", |w| sends(w, Entry { ino: f().ino + 1, ..f() }, &content(b"abc"))),
+        ("another name", |w| {
+            w.say(&of_list());
+            w.say(&on_offer(1, 1, vec![file(b"g", 3)]));
+            w.hold();
+        }),
+        ("a hash of something else", |w| {
+            let mut packed = Vec::new();
+            let hash = blake3::hash(b"abd");
+            bcmr_wire::contents::push_content(&mut packed, b"abc", Some(hash.as_bytes()));
+            sends(w, f(), &packed);
+        }),
+        ("nothing of it", |w| {
+            w.say(&of_list());
+            w.say(&Message::DirEnd { dir: 1, partial: true });
+            w.all_sent();
+        }),
+        ("a link in its place", |w| {
+            w.say(&of_list());
+            w.say(&on_offer(1, 1, vec![link(b"f", b"/etc/passwd")]));
+            w.until(kind::WANTS);
+            w.say(&Message::DirEnd { dir: 1, partial: true });
+            w.all_sent();
+        }),
+    ];
+    for (name, script) in scripts {
+        let place = planned();
+        let outcome = place.run(name, SHARD, |w| {
+            top(w);
+            script(w);
+        });
+        outcome.fair().failed();
+        assert!(!place.dst().join("p/results/0").exists(), "{name}: it was recorded");
+        assert!(!place.dst().join("x").exists(), "{name}");
+    }
+}
+
+/// The twin: an older server that does what it is asked for. In the end it is asked once more, and says something else.
+#[test]
+fn an_older_server_that_is_honest_is_enough() {
+    let place = planned();
+    place.run("shard", SHARD, |w| {
+        top(w);
+        sends(w, f(), &content(b"abc"));
+    });
+    type Script = fn(&mut Wire);
+    let ends: [(&str, Script, bool); 3] = [
+        (
+            "a directory by now",
+            |w| {
+                w.say(&subdir(2, 1, b"f"));
+                w.say(&Message::DirEnd { dir: 2, partial: false });
+            },
+            false,
+        ),
+        ("not there any more", |_| {}, false),
+        ("as it was", |w| assert!(w.say(&on_offer(1, 1, vec![f()]))), true),
+    ];
+    for (name, script, is_whole) in ends {
+        let outcome = place.run(name, FINISH, |w| {
+            top(w);
+            w.say(&of_list());
+            script(w);
+            w.say(&Message::DirEnd { dir: 1, partial: true });
+            w.all_sent();
+        });
+        assert_eq!(outcome.code == 0, is_whole, "{name}: {}", outcome.said());
+        assert_eq!(place.dst().join("x").exists(), is_whole, "{name}: {}", outcome.said());
+    }
+    assert_eq!(std::fs::read(place.dst().join("x/f")).unwrap(), b"abc");
+}
