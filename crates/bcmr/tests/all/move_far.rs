@@ -150,6 +150,31 @@ fn what_does_not_arrive_stays() {
     }
 }
 
+/// What only looks like one name of a file is not taken for its other names, which would go without ever having arrived.
+#[test]
+fn what_only_looks_the_same_is_no_copy_of_further_names() {
+    for (way, update) in [(Way::Put, "older"), (Way::Get, "different"), (Way::Between, "older")] {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/first", "mine");
+        fs::hard_link(tmp.p("s/first"), tmp.p("s/further")).unwrap();
+        tmp.file("d/first", "else");
+        for name in ["s/first", "d/first"] {
+            let old =
+                fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_500_000_000));
+            fs::File::options().write(true).open(tmp.p(name)).unwrap().set_times(old).unwrap();
+        }
+        // One after the other: in this order they are met.
+        let [first, to] = ends(way, &tmp.p("s/first"), &tmp.p("d"));
+        let [further, _] = ends(way, &tmp.p("s/further"), &tmp.p("d"));
+        let update_said = format!("--update={update}");
+        far.bcmr("move").args(["-j1", &update_said, &first, &further, &to]).run().ok();
+        let read = |name: &str| fs::read_to_string(tmp.p(name)).unwrap();
+        assert_eq!((read("s/first"), read("d/first")), ("mine".into(), "else".into()), "{way:?} {update}");
+        assert_eq!(read("d/further"), "mine", "{way:?} {update}");
+        assert!(!tmp.p("s/further").exists(), "{way:?} {update}");
+    }
+}
+
 /// Names and contents of the regular files below a directory that may not be there.
 fn contents(top: &Path) -> Vec<(Vec<u8>, u64)> {
     let all = if top.exists() { tree(top) } else { Tree::new() };
@@ -209,6 +234,26 @@ fn killed_at_any_call_nothing_is_lost_and_the_same_command_goes_on() {
             }
             ran
         });
+    }
+}
+
+/// Where the other machine cannot say that it has something for good, nothing goes.
+#[test]
+fn what_cannot_be_synced_over_there_stays() {
+    if !has_tool("strace") {
+        return skipped("moves that cannot be synced", "no strace");
+    }
+    // The directory that the source becomes is new, or has something in it.
+    for full in [false, true] {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        plant(&tmp);
+        if full {
+            tmp.file("d/own", "own");
+        }
+        let strace = "strace -f -qq -o /dev/null -e trace=syncfs -e inject=syncfs:error=EIO";
+        let ran = moves(&far.with("FAR_RUN", strace), Way::Put, "-T --merge", &tmp, ("s", "d")).run();
+        assert_ne!(ran.code, 0, "{}", ran.err);
+        assert_same(&tmp.p("as it was"), &tmp.p("s"), CONTENT);
     }
 }
 

@@ -3,7 +3,8 @@
 use super::peer::*;
 use super::server::in_words;
 use crate::common::*;
-use bcmr_wire::message::{DirState, Event, Message, Note, Taken, Trouble, kind};
+use bcmr_wire::message::{DirState, Event, Message, Note, Taken, Time, Trouble, kind};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 const PUT: &[&str] = &["copy", "-r", "tree", "host:x"];
@@ -476,6 +477,40 @@ fn only_what_was_sent_is_taken_away() {
         });
     });
     assert!(place.tmp.p("tree/a").exists());
+}
+
+/// What lies beside an operand was not sent, even where the receiver knows it well; and what would only be moved is not moved.
+#[test]
+fn what_was_not_sent_is_not_taken_away() {
+    for (what, words) in [
+        ("beside the operand", &["move", "tree/a", "host:x"][..]),
+        ("of a dry run", &["move", "-n", "tree", "host:x"]),
+    ] {
+        let place = stocked();
+        let beside = place.tmp.file("tree/beside", "of others");
+        let info = std::fs::metadata(&beside).unwrap();
+        let time = |sec, nsec: i64| Time { sec, nsec: nsec.try_into().unwrap() };
+        let mut said = false;
+        let outcome = place.run(what, words, |w| {
+            receive(w, |w, message| {
+                let Message::Files { dir, .. } = *message else { return None };
+                if !std::mem::replace(&mut said, true) {
+                    let one = Taken {
+                        name: b"beside",
+                        ino: info.ino(),
+                        nlink: info.nlink(),
+                        size: info.len(),
+                        mtime: time(info.mtime(), info.mtime_nsec()),
+                        ctime: time(info.ctime(), info.ctime_nsec()),
+                    };
+                    w.say(&Message::TakeAway { dir, names: vec![one] });
+                }
+                None
+            });
+        });
+        outcome.fair().failed();
+        assert!(said && beside.exists() && place.tmp.p("tree/a").exists(), "{what}");
+    }
 }
 
 /// One file gets the times of another.
