@@ -37,8 +37,8 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing";
 
-/// Every decoder under libFuzzer. What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is
-/// named and kept.
+/// Every decoder under libFuzzer. What was found before is kept in target/fuzz/corpus and gone on from, beside fuzz/seeds; an
+/// input that fails is named and kept.
 #[derive(Parser)]
 #[command(name = "cargo xtask fuzz")]
 struct Fuzz {
@@ -101,7 +101,13 @@ fn one(home: &Path, program: &Path, name: &str, bytes_max: u32, seconds: u32) ->
     // would take it for its own.
     let mut command = Command::new("sh");
     command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(program);
-    command.arg(&corpus).arg(format!("-artifact_prefix={}/", found.display()));
+    command.arg(&corpus);
+    // What is written down of a format stands beside what was found; new inputs go to the first folder.
+    let seeds = sh::root().join("fuzz/seeds").join(name);
+    if seeds.is_dir() {
+        command.arg(seeds);
+    }
+    command.arg(format!("-artifact_prefix={}/", found.display()));
     command.args([format!("-max_total_time={seconds}"), format!("-max_len={bytes_max}")]);
     // A decoder of small messages has no business with more memory or time than this.
     command.args(["-rss_limit_mb=256", "-timeout=5", "-print_final_stats=1", "-use_value_profile=1"]);

@@ -257,6 +257,75 @@ fn what_cannot_be_synced_over_there_stays() {
     }
 }
 
+/// Whatever call fails on the other machine, be it the source's or the destination's: everything is at one of the two places as
+/// it was, and the same command brings what stayed.
+#[test]
+fn whatever_call_fails_nothing_is_lost() {
+    if !has_tool("strace") {
+        return skipped("moves where calls fail", "no strace");
+    }
+    let odd = ["new\nline", "-dash", "co:lon", " ", "*", "back\\slash", "é"];
+    for (way, calls, error) in [
+        (Way::Get, "openat,openat2", "EACCES"),
+        (Way::Get, "getdents64", "EIO"),
+        (Way::Get, "read,pread64,preadv", "EIO"),
+        (Way::Get, "unlinkat", "EBUSY"),
+        (Way::Put, "openat,openat2", "EMFILE"),
+        (Way::Put, "linkat,symlinkat,mknodat,mkdirat", "EPERM"),
+        (Way::Put, "renameat,renameat2", "EIO"),
+        (Way::Put, "write,pwrite64,copy_file_range", "ENOSPC"),
+        (Way::Put, "fsync,fdatasync,syncfs", "EIO"),
+        (Way::Put, "utimensat,fchmod,fchown", "EPERM"),
+    ] {
+        for nth in if all_cases() { &[1, 2, 3, 5, 8, 13, 21, 34, 55][..] } else { &[1, 2, 4] } {
+            let (far, tmp) = (Far::pipe(), Tmp::new());
+            plant(&tmp);
+            for name in odd {
+                tmp.file(format!("s/odd/{name}/{name}"), name);
+            }
+            // Copied by itself, what is odd has times of its own.
+            fs::remove_dir_all(tmp.p("as it was")).unwrap();
+            Line::new(Path::new("cp")).args(["-a", "s", "as it was"]).cwd(tmp.path()).run().ok();
+            let inject = format!("inject={calls}:error={error}:when={nth}+9");
+            let mut strace = format!("strace -f -qq -o /dev/null -e trace={calls} -e {inject}");
+            if way == Way::Get {
+                // Only below the source: a machine that cannot read which one it is is another one to the next command.
+                let named = tree(&tmp.p("s")).into_keys().filter_map(|name| String::from_utf8(name).ok());
+                for name in
+                    named.filter(|name| !name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '/'))
+                {
+                    strace.push_str(&format!(" -P {}", tmp.p("s").join(name).display()));
+                }
+            }
+            let ran = moves(&far.with("FAR_RUN", strace), way, "-j1", &tmp, ("s", "d")).run();
+            let about = format!("{way:?} {calls} {nth}: {} {}", ran.code, ran.err);
+            let all = |name: &str| {
+                let top = tmp.p(name);
+                let found = if top.exists() { tree(&top) } else { Tree::new() };
+                let seen = found.into_iter().map(|(name, entry)| (name, (entry.kind, entry.content)));
+                seen.collect::<std::collections::BTreeMap<_, _>>()
+            };
+            let (src, dst) = (all("s"), all("d"));
+            for (name, was) in all("as it was") {
+                let is_at = |there: &std::collections::BTreeMap<_, _>| there.get(&name) == Some(&was);
+                assert!(is_at(&src) || is_at(&dst), "{about}: {} is nowhere", name.escape_ascii());
+            }
+            if ran.code == 0 {
+                assert!(src.is_empty(), "{about}: something stayed, and nothing was said");
+            }
+            if !src.is_empty() {
+                moves(&Far::pipe(), way, "", &tmp, ("s", "d")).run().ok();
+            }
+            assert!(!tmp.p("s").exists(), "{about}: something is left at the source");
+            // What could not be kept of a file that arrived is told.
+            let attributes_failed = calls.contains("utimensat") && ran.code != 0;
+            let exact = if attributes_failed { CONTENT } else { EVERYTHING };
+            assert_same(&tmp.p("as it was"), &tmp.p("d"), exact);
+            assert_no_litter(&tmp.p("d"));
+        }
+    }
+}
+
 /// What changes between its landing and its removal stays, here and there, in the run that was killed and in the next.
 #[test]
 fn what_has_changed_since_stays() {
