@@ -354,6 +354,9 @@ fn what_has_changed_since_stays() {
         assert_eq!(left.collect::<Vec<_>>().join(" "), " sub sub/deep sub/deep/c", "{way:?}");
         let there = |name: &str| fs::read_to_string(tmp.p("d").join(name)).unwrap();
         assert_eq!((there("sub/deep/c"), there("sub/new")), ("c".to_owned(), "new".to_owned()), "{way:?}");
+        // The command goes on meaning the same, as something is still there.
+        moves(&Far::pipe(), way, "", &tmp, ("s", "d")).run().code(5);
+        assert!(!tmp.p("d/s").exists() && tmp.p("s/sub/deep/c").exists(), "{way:?}");
     }
 }
 

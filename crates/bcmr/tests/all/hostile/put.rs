@@ -437,6 +437,9 @@ fn only_what_was_sent_is_taken_away() {
                     let (ino, nlink, size, mtime, ctime) = seen.unwrap();
                     let mut one = Taken { name: b"a", ino, nlink, size, mtime, ctime };
                     change(&mut one);
+                    if one.name == b"out.o" {
+                        one = taken(b"out.o", &out);
+                    }
                     w.say(&Message::TakeAway { dir, names: vec![one] });
                     let mut said = w.hear();
                     while said.as_ref().is_some_and(|said| {
@@ -488,21 +491,12 @@ fn what_was_not_sent_is_not_taken_away() {
     ] {
         let place = stocked();
         let beside = place.tmp.file("tree/beside", "of others");
-        let info = std::fs::metadata(&beside).unwrap();
-        let time = |sec, nsec: i64| Time { sec, nsec: nsec.try_into().unwrap() };
         let mut said = false;
         let outcome = place.run(what, words, |w| {
             receive(w, |w, message| {
                 let Message::Files { dir, .. } = *message else { return None };
                 if !std::mem::replace(&mut said, true) {
-                    let one = Taken {
-                        name: b"beside",
-                        ino: info.ino(),
-                        nlink: info.nlink(),
-                        size: info.len(),
-                        mtime: time(info.mtime(), info.mtime_nsec()),
-                        ctime: time(info.ctime(), info.ctime_nsec()),
-                    };
+                    let one = taken(b"beside", &beside);
                     w.say(&Message::TakeAway { dir, names: vec![one] });
                 }
                 None
@@ -510,6 +504,52 @@ fn what_was_not_sent_is_not_taken_away() {
         });
         outcome.fair().failed();
         assert!(said && beside.exists() && place.tmp.p("tree/a").exists(), "{what}");
+    }
+}
+
+/// What is at `path`, as one who knows it well would name it.
+fn taken<'n>(name: &'n [u8], path: &std::path::Path) -> Taken<'n> {
+    let info = std::fs::metadata(path).unwrap();
+    let time = |sec, nsec: i64| Time { sec, nsec: nsec.try_into().unwrap() };
+    Taken {
+        name,
+        ino: info.ino(),
+        nlink: info.nlink(),
+        size: info.len(),
+        mtime: time(info.mtime(), info.mtime_nsec()),
+        ctime: time(info.ctime(), info.ctime_nsec()),
+    }
+}
+
+/// A directory that has got the place of one that was sent stays, and so does one with something in it.
+#[test]
+fn only_the_directory_that_was_sent_is_taken_away() {
+    for is_another in [true, false] {
+        let place = stocked();
+        let sub = place.tmp.p("tree/sub");
+        let (mut id, mut left) = (0, None);
+        let outcome = place.run("a directory", &["move", "tree", "host:x"], |w| {
+            receive(w, |w, message| match *message {
+                Message::Dir { id: sub, .. } => {
+                    id = sub;
+                    None
+                }
+                Message::AllSent => {
+                    if is_another {
+                        std::fs::rename(&sub, place.tmp.p("old")).unwrap();
+                        std::fs::create_dir(&sub).unwrap();
+                    }
+                    w.say(&Message::TakeAway { dir: id, names: Vec::new() });
+                    let answer = w.until(kind::TOOK_AWAY).unwrap();
+                    let Message::TookAway { left: n } = answer.message() else { panic!("no answer") };
+                    left = Some(n);
+                    None
+                }
+                _ => None,
+            });
+        });
+        assert!(outcome.err.contains("tree/sub"), "{is_another}: {}", outcome.err);
+        assert!(left == Some(1) && sub.is_dir(), "{is_another}: {left:?}");
     }
 }
 
