@@ -97,16 +97,12 @@ fn one(home: &Path, program: &Path, name: &str, bytes_max: u32, seconds: u32) ->
     let (corpus, found) = (home.join("corpus").join(name), home.join("found").join(name));
     std::fs::create_dir_all(&corpus)?;
     std::fs::create_dir_all(&found)?;
+    plant_seeds(&corpus, name)?;
     // Through a shell that forks: a program that is started directly inherits the peak of our own memory, and libFuzzer
     // would take it for its own.
     let mut command = Command::new("sh");
     command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(program);
     command.arg(&corpus);
-    // What is written down of a format stands beside what was found; new inputs go to the first folder.
-    let seeds = sh::root().join("fuzz/seeds").join(name);
-    if seeds.is_dir() {
-        command.arg(seeds);
-    }
     command.arg(format!("-artifact_prefix={}/", found.display()));
     command.args([format!("-max_total_time={seconds}"), format!("-max_len={bytes_max}")]);
     // A decoder of small messages has no business with more memory or time than this.
@@ -137,6 +133,20 @@ fn one(home: &Path, program: &Path, name: &str, bytes_max: u32, seconds: u32) ->
         return Ok(false);
     }
     Ok(true)
+}
+
+/// Puts what fuzz/seeds has for a target into its corpus: an input on each line, in hex.
+fn plant_seeds(corpus: &Path, name: &str) -> Result {
+    let path = sh::root().join(format!("fuzz/seeds/{name}.hex"));
+    if !path.exists() {
+        return Ok(());
+    }
+    for (n, line) in std::fs::read_to_string(&path)?.lines().enumerate() {
+        let pairs = line.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or_default());
+        let bytes: std::result::Result<Vec<u8>, _> = pairs.map(|pair| u8::from_str_radix(pair, 16)).collect();
+        std::fs::write(corpus.join(format!("seed-{n}")), bytes?)?;
+    }
+    Ok(())
 }
 
 fn target_dir() -> PathBuf {

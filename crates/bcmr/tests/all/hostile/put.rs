@@ -548,7 +548,7 @@ fn only_the_directory_that_was_sent_is_taken_away() {
                 _ => None,
             });
         });
-        assert!(outcome.err.contains("tree/sub"), "{is_another}: {}", outcome.err);
+        assert!(outcome.said().contains("tree/sub"), "{is_another}: {}", outcome.said());
         assert!(left == Some(1) && sub.is_dir(), "{is_another}: {left:?}");
     }
 }
