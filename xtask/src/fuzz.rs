@@ -47,8 +47,8 @@ const QUICK: [&str; 6] = [
     "package.blake3.opt-level=1",
 ];
 
-/// Every decoder under libFuzzer. What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is
-/// named and kept.
+/// Every decoder under libFuzzer. What was found before is kept in target/fuzz/corpus and gone on from, beside fuzz/seeds; an
+/// input that fails is named and kept.
 #[derive(Parser)]
 #[command(name = "cargo xtask fuzz")]
 struct Fuzz {
@@ -109,11 +109,13 @@ fn one(home: &Path, program: &Path, name: &str, bytes_max: u32, seconds: u32) ->
     let (corpus, found) = (home.join("corpus").join(name), home.join("found").join(name));
     std::fs::create_dir_all(&corpus)?;
     std::fs::create_dir_all(&found)?;
+    plant_seeds(&corpus, name)?;
     // Through a shell that forks: a program that is started directly inherits the peak of our own memory, and libFuzzer
     // would take it for its own.
     let mut command = Command::new("sh");
     command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(program);
-    command.arg(&corpus).arg(format!("-artifact_prefix={}/", found.display()));
+    command.arg(&corpus);
+    command.arg(format!("-artifact_prefix={}/", found.display()));
     command.args([format!("-max_total_time={seconds}"), format!("-max_len={bytes_max}")]);
     // A decoder of small messages has no business with more memory or time than this.
     command.args(["-rss_limit_mb=256", "-timeout=5", "-print_final_stats=1", "-use_value_profile=1"]);
@@ -143,6 +145,20 @@ fn one(home: &Path, program: &Path, name: &str, bytes_max: u32, seconds: u32) ->
         return Ok(false);
     }
     Ok(true)
+}
+
+/// Puts what fuzz/seeds has for a target into its corpus: an input on each line, in hex.
+fn plant_seeds(corpus: &Path, name: &str) -> Result {
+    let path = sh::root().join(format!("fuzz/seeds/{name}.hex"));
+    if !path.exists() {
+        return Ok(());
+    }
+    for (n, line) in std::fs::read_to_string(&path)?.lines().enumerate() {
+        let pairs = line.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or_default());
+        let bytes: std::result::Result<Vec<u8>, _> = pairs.map(|pair| u8::from_str_radix(pair, 16)).collect();
+        std::fs::write(corpus.join(format!("seed-{n}")), bytes?)?;
+    }
+    Ok(())
 }
 
 fn target_dir() -> PathBuf {

@@ -93,6 +93,7 @@ struct Scene {
     luck: Luck,
     policy: CopyPolicy,
     happenings: Vec<Happening>,
+    as_taken: AsTaken,
     /// Paths below `src` whose landing is expected to give exactly the source.
     files: BTreeSet<PathBuf>,
     /// A bit comes out wrong on a wire, maybe in a name: names have no hash of their own, as ssh and the sealed plane
@@ -347,9 +348,13 @@ fn run(program: &str, args: &[&str], at: &Path) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
+/// What happens at the source of a move, the next one last: before so many more were taken away.
+type AsTaken = Vec<Happening>;
+
 struct Person {
     seed: Mutex<u64>,
     failed: Mutex<Vec<String>>,
+    as_taken: Mutex<AsTaken>,
 }
 
 impl Person {
@@ -374,6 +379,17 @@ impl SendObserver for Person {
         self.failed.lock().unwrap().push(error.to_string());
     }
     fn excluded(&self, _: &dyn Fn() -> PathBuf) {}
+    /// Said by the thread that takes away, so nothing is between a look and a removal while this changes something.
+    fn took(&self, _: &dyn Fn() -> PathBuf) {
+        let due = {
+            let mut next = self.as_taken.lock().unwrap();
+            next.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
+            next.pop_if(|(left, _)| *left == 0)
+        };
+        if let Some((_, happen)) = due {
+            happen();
+        }
+    }
     fn found(&self, _: u64, _: u64, _: bool) {}
     fn landed(&self, _: u64, _: u64) {}
     fn report(&self, event: &message::Event<'_>) {
@@ -447,15 +463,8 @@ struct Wires {
 impl Wires {
     /// Says by the scene's lots what goes wrong, if anything does.
     fn drawn(scene: &mut Scene, streams: usize, puts: bool, small: bool) -> Wires {
-        let (sender_stops, receiver_stops) = (Arc::new(Cancel::new()), Arc::new(Cancel::new()));
-        let mut faults = vec![[Fault::None; 2]; streams];
-        // Nothing that is fair takes as long as this where nothing moves.
-        let mut timeouts = Timeouts {
-            ping: Duration::from_millis(500),
-            stall: Duration::from_secs(4),
-            works: Duration::from_secs(20),
-            ..Timeouts::WIRE
-        };
+        let mut wires = Wires::fair(streams);
+        let Wires { faults, timeouts, sender_stops, receiver_stops } = &mut wires;
         match scene.lots.below(10) {
             _ if small => {}
             0 | 1 => {
@@ -470,21 +479,31 @@ impl Wires {
                     1 => Fault::Flip(at),
                     _ => Fault::StallAfter(at),
                 };
-                timeouts = Timeouts {
-                    ping: Duration::from_millis(200),
-                    dead: Duration::from_millis(1000),
-                    ..timeouts
-                };
+                timeouts.ping = Duration::from_millis(200);
+                timeouts.dead = Duration::from_millis(1000);
             }
             2 => {
                 scene.luck = Luck::Cancelled;
-                let stops = if scene.lots.one_in(2) || puts { &sender_stops } else { &receiver_stops };
+                let stops = if scene.lots.one_in(2) || puts { sender_stops } else { receiver_stops };
                 let (stops, when) = (stops.clone(), scene.lots.below(300));
                 scene.happenings.push((when, Box::new(move || stops.set())));
             }
             _ => {}
         }
-        Wires { faults, timeouts, sender_stops, receiver_stops }
+        wires
+    }
+
+    /// Nothing goes wrong.
+    fn fair(streams: usize) -> Wires {
+        // Nothing that is fair takes as long as this where nothing moves.
+        let timeouts = Timeouts {
+            ping: Duration::from_millis(500),
+            stall: Duration::from_secs(4),
+            works: Duration::from_secs(20),
+            ..Timeouts::WIRE
+        };
+        let (sender_stops, receiver_stops) = (Arc::new(Cancel::new()), Arc::new(Cancel::new()));
+        Wires { faults: vec![[Fault::None; 2]; streams], timeouts, sender_stops, receiver_stops }
     }
 }
 
@@ -517,7 +536,8 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     };
     let root = tmp.path().to_owned();
     let (luck, files) = (Luck::Fair, BTreeSet::new());
-    let mut scene = Scene { lots, root, luck, policy, happenings: Vec::new(), files, flips: false };
+    let mut scene =
+        Scene { lots, root, luck, policy, happenings: Vec::new(), as_taken: Vec::new(), files, flips: false };
     std::fs::create_dir(scene.root.join("dst")).unwrap();
     let small = std::env::var_os(SMALL).map(|_| SmallDisk::below(scene.root.join("dst")));
     scene.fill();
@@ -592,7 +612,8 @@ impl BothEnds {
         let one = |(n, faults)| memory::streams_in(&weather, faults, timeouts, begun(n));
         let (senders, receivers): (Vec<_>, Vec<_>) = faults.into_iter().enumerate().map(one).unzip();
         let (sending, receiving) = (peer(senders), peer(receivers));
-        let person = Person { seed: Mutex::new(seed), failed: Mutex::default() };
+        let as_taken = Mutex::new(std::mem::take(&mut scene.as_taken));
+        let person = Person { seed: Mutex::new(seed), failed: Mutex::default(), as_taken };
         std::thread::scope(|scope| {
             let (scene, person, store) = (&*scene, &person, store.as_ref());
             let receives = scope.spawn(move || {
@@ -739,7 +760,8 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         ..CopyPolicy::mirror(1, std::fs::metadata(tmp.path()).unwrap().uid(), 0o022)
     };
     let (luck, files, root) = (Luck::Fair, BTreeSet::new(), tmp.path().to_owned());
-    let mut scene = Scene { lots, root, luck, policy, happenings: Vec::new(), files, flips: false };
+    let mut scene =
+        Scene { lots, root, luck, policy, happenings: Vec::new(), as_taken: Vec::new(), files, flips: false };
     std::fs::create_dir_all(scene.landed()).unwrap();
     scene.fill();
     scene.give_away();
@@ -928,6 +950,290 @@ fn every_mirror_ends_and_deletes_only_when_all_is_there() {
     each_seed(play_mirror, 0..120);
 }
 
+/// What a source has under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Had {
+    Dir,
+    Link(PathBuf),
+    File(Vec<u8>),
+}
+
+impl Had {
+    fn at(path: &Path) -> Option<Had> {
+        let info = std::fs::symlink_metadata(path).ok()?;
+        Some(if info.is_dir() {
+            Had::Dir
+        } else if info.is_symlink() {
+            Had::Link(std::fs::read_link(path).ok()?)
+        } else {
+            Had::File(std::fs::read(path).ok()?)
+        })
+    }
+
+    fn below(top: &Path, at: &Path, all: &mut BTreeMap<PathBuf, Had>) {
+        let Some(had) = Had::at(&top.join(at)) else { return };
+        let is_dir = had == Had::Dir;
+        all.insert(at.to_owned(), had);
+        for entry in is_dir.then(|| std::fs::read_dir(top.join(at)).unwrap()).into_iter().flatten() {
+            Had::below(top, &at.join(entry.unwrap().file_name()), all);
+        }
+    }
+}
+
+/// What a move may lose nothing of.
+struct Only {
+    /// What the source has by now, or had when it went.
+    last: Arc<Mutex<BTreeMap<PathBuf, Had>>>,
+    /// Another program may have changed it at whatever moment: under its name is something.
+    unsure: BTreeSet<PathBuf>,
+    /// Nothing but the directories of these may stay, where nothing goes wrong: `None` where more is in the way.
+    stays: Option<BTreeSet<PathBuf>>,
+}
+
+impl Only {
+    /// Another program replaces files while they are read, and changes them while others are taken away.
+    fn changed(scene: &mut Scene, only: &mut Only) {
+        let files: Vec<PathBuf> = scene.files.iter().cloned().collect();
+        for n in 0..scene.lots.below(3) {
+            let Some(at) = files.get(scene.lots.below(files.len() as u64) as usize).cloned() else { return };
+            let (path, beside) = (scene.src().join(&at), scene.root.join(format!("another {n}")));
+            std::fs::write(&beside, b"another").unwrap();
+            only.unsure.insert(at);
+            only.stays = None;
+            let change = move || drop(path.exists().then(|| std::fs::rename(&beside, &path)));
+            scene.happenings.push((scene.lots.below(200), Box::new(change)));
+        }
+        for n in 0..scene.lots.below(4) {
+            let Some(at) = files.get(scene.lots.below(files.len() as u64) as usize).cloned() else { return };
+            let (src, last) = (scene.src(), only.last.clone());
+            only.stays = None;
+            let (how, word) = (scene.lots.below(3), format!("as taken {n}"));
+            let change = move || {
+                let path = src.join(&at);
+                match how {
+                    // In place, under all its names.
+                    0 => drop(std::fs::File::options().write(true).open(&path).map(|file| {
+                        file.write_all_at(word.as_bytes(), 0).unwrap();
+                    })),
+                    1 if path.exists() => {
+                        std::fs::write(src.join("../beside"), &word).unwrap();
+                        std::fs::rename(src.join("../beside"), &path).unwrap();
+                    }
+                    // New in its directory.
+                    _ => drop(std::fs::write(path.with_extension(format!("new{n}")), &word)),
+                }
+                let mut now = BTreeMap::new();
+                Had::below(&src, Path::new(""), &mut now);
+                last.lock().unwrap().extend(now);
+            };
+            scene.as_taken.insert(0, (1 + scene.lots.below(12), Box::new(change)));
+        }
+    }
+
+    /// Everything is at one place at least, as the source had it last.
+    fn judge(&self, scene: &Scene, ended: &Ended) -> std::result::Result<(), String> {
+        for (at, had) in self.last.lock().unwrap().iter() {
+            let (here, there) = (Had::at(&scene.src().join(at)), Had::at(&scene.landed().join(at)));
+            let is_excluded = at.extension().is_some_and(|end| end == "kept");
+            if is_excluded && !scene.policy.filter.is_everything() && here.is_none() {
+                return Err(format!("{} was left out, and is gone", at.display()));
+            }
+            let is_unsure = self.unsure.contains(at);
+            // A name that comes wrong off the wire is another name.
+            if here.is_none()
+                && !scene.flips
+                && (there.is_none() || !is_unsure && there.as_ref() != Some(had))
+            {
+                let shown = |had: Option<&Had>| match had {
+                    Some(Had::File(bytes)) => {
+                        let first = String::from_utf8_lossy(&bytes[..bytes.len().min(20)]).into_owned();
+                        format!("{} bytes, '{}'", bytes.len(), first.escape_debug())
+                    }
+                    other => format!("{other:?}"),
+                };
+                let (there, had) = (shown(there.as_ref()), shown(Some(had)));
+                return Err(format!("{} is nowhere as it was: {had}, but {there}", at.display()));
+            }
+            // What is there beside its source is its copy, or nothing of it.
+            if let (Some(Had::File(_)), Some(Had::File(there)), Had::File(had)) = (&here, &there, had)
+                && !is_unsure
+                && !scene.flips
+                && self.stays.is_some()
+                && scene.files.contains(at)
+                && there != had
+                && ended.received.is_ok()
+                && scene.luck == Luck::Fair
+            {
+                return Err(format!("{} has another content", at.display()));
+            }
+        }
+        let is_well = match (&ended.sent, &ended.received) {
+            (Ok(counted), Ok(_)) => counted.counts[5] == 0 && !counted.cancelled,
+            _ => false,
+        };
+        if scene.luck != Luck::Fair {
+            return Ok(());
+        }
+        if !matches!((&ended.sent, &ended.received), (Ok(_), Ok(_))) {
+            return Err("a side failed without a reason".into());
+        }
+        if let Some(stays) = &self.stays {
+            if !is_well {
+                return Err("nothing was in the way, and it failed".into());
+            }
+            let mut left = BTreeMap::new();
+            Had::below(&scene.src(), Path::new(""), &mut left);
+            left.retain(|at, _| !stays.iter().any(|stays| stays.starts_with(at)));
+            if let Some(at) = left.keys().next() {
+                return Err(format!("'{}' is still there, and nothing was said", at.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A move drawn from a seed, and once more where it was cut or stopped: whatever happens, everything is whole at one of its two
+/// places, and what changes at the source while others go stays there (V14, R8).
+fn play_move(seed: u64) -> std::result::Result<(), String> {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut lots = Lots(seed ^ 0x4d_5f00);
+    let rules = if lots.one_in(3) { vec![Rule::Exclude("*.kept".into())] } else { vec![] };
+    let leaving = if rules.is_empty() && lots.one_in(2) { Leaving::Goes } else { Leaving::GoesMerging };
+    let policy = CopyPolicy {
+        leaving,
+        collide: lots.of(&[Collide::Replace, Collide::Replace, Collide::Keep, Collide::IfOlder]),
+        // A move always reads what has landed, and what is there already.
+        verify: Verify::Cached,
+        filter: FilterSpec { rules, ..FilterSpec::everything() },
+        ..CopyPolicy::archive(1, std::fs::metadata(tmp.path()).unwrap().uid(), 0o022)
+    };
+    let (luck, files, root) = (Luck::Fair, BTreeSet::new(), tmp.path().to_owned());
+    let mut scene =
+        Scene { lots, root, luck, policy, happenings: Vec::new(), as_taken: Vec::new(), files, flips: false };
+    std::fs::create_dir_all(scene.root.join("dst")).unwrap();
+    scene.fill();
+    for n in 0..scene.lots.below(3) {
+        let dir = scene.lots.of(&["", "a", "a/b"]);
+        std::fs::write(scene.src().join(dir).join(format!("e{n}.kept")), b"left out").unwrap();
+    }
+    let mut last = BTreeMap::new();
+    Had::below(&scene.src(), Path::new(""), &mut last);
+    // A change is seen by its time, and two within one tick of the clock have one. So have some that differ at the destination.
+    for (at, had) in &last {
+        if matches!(had, Had::File(_)) {
+            make_old(&scene.src().join(at));
+        }
+    }
+    let stays = match scene.policy.filter.is_everything() {
+        true => BTreeSet::new(),
+        false => last.keys().filter(|at| at.extension().is_some_and(|end| end == "kept")).cloned().collect(),
+    };
+    let mut only = Only { last: Arc::new(Mutex::new(last)), unsure: BTreeSet::new(), stays: Some(stays) };
+    if scene.lots.one_in(4) {
+        scene.fill_destination();
+        only.stays = None;
+    }
+    if scene.lots.one_in(2) {
+        Only::changed(&mut scene, &mut only);
+    }
+    let streams = 1 + scene.lots.below(3) as usize;
+    let puts = scene.lots.one_in(2);
+    let mut wires = Wires::drawn(&mut scene, streams, puts, false);
+    let (calm, packed) = (scene.lots.one_in(3), scene.lots.one_in(2));
+    let compress = scene.lots.of(&[Compress::None, Compress::Lz4]);
+    loop {
+        let luck = scene.luck;
+        eprintln!("move {seed}: {luck:?} {:?}, puts {puts}, {leaving:?}", wires.faults);
+        let how = How {
+            origin: 1,
+            fast: false,
+            compress,
+            dedup: false,
+            delta: true,
+            packed,
+            parts: true,
+            names_left_out: true,
+            links: Links::Sent,
+            accounts: None,
+            expects_new: false,
+            compares: false,
+        };
+        let target = Target::Into(scene.root.join("dst"));
+        let links = DestLink::received(&scene.policy);
+        let filter = Filter::new(&scene.policy.filter).unwrap();
+        let asked = match puts {
+            true => Asked::anything(),
+            false => Asked::operands([scene.src().as_path()].into_iter(), filter).unwrap(),
+        };
+        let what = Incoming {
+            to: Resolved::of(&Reach::Anywhere, &target, 1, links, &scene.policy).unwrap(),
+            asked,
+            delta: true,
+            parts: true,
+            // Of another machine: inodes here say nothing of those there.
+            origin: 2,
+            echo: !puts,
+            ..everything(scene.root.join("dst"), streams)
+        };
+        let both = BothEnds { seed, calm, puts, what, how, path: scene.src(), store: None };
+        let ended = both.run(&mut scene, wires);
+        only.judge(&scene, &ended).map_err(|why| format!("{why}\n{luck:?} {ended:?}\n{:?}", scene.policy))?;
+        if luck == Luck::Fair || scene.flips || !scene.src().exists() {
+            return Ok(());
+        }
+        // The same command once more, over wires that hold.
+        scene.luck = Luck::Fair;
+        if scene.policy.collide != Collide::Replace {
+            // What the first one has put there may be kept.
+            only.stays = None;
+        }
+        wires = Wires::fair(streams);
+    }
+}
+
+/// The other side lives and says nothing of what it was asked to take away: that is waited for only so long, and told.
+#[test]
+fn a_sender_that_does_not_say_what_it_took_away_is_given_up() {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let tmp = tempfile::tempdir().unwrap();
+        let short = Duration::from_millis(400);
+        let timeouts =
+            Timeouts { ping: Duration::from_millis(50), stall: short, works: short, ..Timeouts::WIRE };
+        let calm = Weather::new(0, true, Vec::new());
+        let (there, here) =
+            memory::streams_in(&calm, [Fault::None; 2], timeouts, [State::Sends, State::Receives]);
+        let info = Dir::open(tmp.path()).unwrap().info().unwrap();
+        let entry = crate::sender::item::entry(b"s", &info, info.size, b"", &[]);
+        let operand = message::Message::Operand { path: b"s", whole: false, origin: 2, dir: 1, entry };
+        let end = message::Message::DirEnd { dir: 1, partial: false };
+        for message in [operand, end, message::Message::AllSent] {
+            there.out.send(Packet::Frames(frames_of(&message).unwrap())).unwrap();
+        }
+        let person = Person { seed: Mutex::new(1), failed: Mutex::default(), as_taken: Mutex::default() };
+        let (progress, cancel) = (Progress::default(), Cancel::new());
+        let watch =
+            Watch { front: &person as &dyn Front, progress: &progress, cancel: &cancel, items: false };
+        let policy = CopyPolicy { leaving: Leaving::Goes, ..CopyPolicy::archive(1, info.uid, 0o022) };
+        let (disk, reply) = (Sys::new(), reply_on(&here));
+        let what = Arc::new(everything(tmp.path().to_owned(), 1));
+        let transfer = IncomingTransfer { policy: &policy, what, reply: &reply };
+        let side = LocalSide { disk: &disk, manifest: None, store: None, snapshot: None };
+        let receive = landing::landing(transfer, watch, side).unwrap();
+        let ended = receive_all(receive, &[here], &reply, None, ReceivingEnd::Client).1;
+        tell.send((ended.map(|e| format!("{e:?}")), tmp.path().join("s").is_dir())).unwrap();
+        drop(there);
+    });
+    let (ended, landed) = told.recv_timeout(LIMIT).unwrap();
+    let said = ended.unwrap();
+    assert!(said.contains("WaitsForMessage") && landed, "{said}");
+}
+
+#[test]
+fn every_move_ends_and_nothing_is_lost() {
+    each_seed(play_move, 0..120);
+}
+
 /// A receiver whose thread for large files panics, before or after the first message.
 struct Bursts<'a> {
     watch: Watch<'a>,
@@ -979,7 +1285,7 @@ fn a_panic_of_a_worker_ends_the_transfer() {
             let (there, here) = memory::streams([State::Sends, State::Receives]);
             let found = message::Message::Found { items: 1, bytes: 1, last: false };
             there.out.send(Packet::Frames(frames_of(&found).unwrap())).unwrap();
-            let person = Person { seed: Mutex::new(1), failed: Mutex::default() };
+            let person = Person { seed: Mutex::new(1), failed: Mutex::default(), as_taken: Mutex::default() };
             let (progress, cancel) = (Progress::default(), Cancel::new());
             let watch =
                 Watch { front: &person as &dyn Front, progress: &progress, cancel: &cancel, items: false };
@@ -1044,7 +1350,7 @@ fn a_receiver_that_is_stopped_waits_for_no_answer() {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (there, here) = memory::streams([State::Sends, State::Receives]);
-        let person = Person { seed: Mutex::new(1), failed: Mutex::default() };
+        let person = Person { seed: Mutex::new(1), failed: Mutex::default(), as_taken: Mutex::default() };
         let (progress, cancel, questions) = (Progress::default(), Cancel::new(), RemoteQuestions::default());
         cancel.set();
         let watch =

@@ -458,8 +458,10 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         if is_same {
             self.hash_again(pair, name, to);
         }
-        // Further names of its source become links to it. Else an interrupted copy that goes on would tear names apart.
-        if self.policy.preserve.links && info.nlink > 1 && self.chooser.is_there(info, there) {
+        // Further names of its source become links to it. Else an interrupted copy that goes on would tear names apart. Not in a
+        // move, which leaves what only looks the same where it is: no other name of it goes for that.
+        let stays = self.hooks.takes_away();
+        if self.policy.preserve.links && info.nlink > 1 && !stays && self.chooser.is_there(info, there) {
             self.first_landed(info, dst, to);
         }
         Ok(())

@@ -279,7 +279,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             return Ok(());
         }
         self.sending.handles.keep(&place, dir);
-        self.announced(&place, MovedIn::Nothing);
+        self.announced(&place, MovedIn::Alone(name.clone()));
         self.sending.tell_owners(0, iter::once((&item.info, &item.attrs)))?;
         self.sending.send(&Message::Operand {
             path: path.as_os_str().as_bytes(),

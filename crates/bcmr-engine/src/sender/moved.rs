@@ -15,8 +15,17 @@ pub(super) enum MovedIn {
     Dir(Arc<AnnouncedDir>, NameBuf),
     /// It is an operand.
     Operand(Arc<SourceDir>, NameBuf),
-    /// It is none: the directory of an operand.
+    /// It is the directory of the one operand that has this name, and stays.
+    Alone(NameBuf),
+    /// It is what names of a list are below, and stays.
     Nothing,
+}
+
+impl MovedIn {
+    /// Whether what has this name in the directory may have been sent: beside an operand nothing was.
+    pub(super) fn was_sent(&self, name: &[u8]) -> bool {
+        !matches!(self, MovedIn::Alone(operand) if operand.bytes() != name)
+    }
 }
 
 /// Directories that were announced in a move, by their numbers, until they are taken away.

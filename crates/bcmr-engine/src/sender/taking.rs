@@ -1,7 +1,7 @@
 //! A move's sender: takes away here what the receiver says it has for good.
 //!
 //! Must not know when that is. V14: nothing is taken away that is not still what was sent, nor anything that the filter leaves
-//! out; a directory goes only when it is empty.
+//! out, nor what is beside an operand; a directory goes only when it is empty.
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::sender::large::{Breach, breach};
@@ -32,7 +32,8 @@ pub(super) fn take_away(
     dir: u64,
     names: &[Taken<'_>],
 ) -> std::result::Result<Result<()>, Breach> {
-    if !sending.push.policy.leaving.goes() {
+    let policy = sending.push.policy;
+    if !policy.leaving.goes() || policy.dry_run {
         return Err(breach(Reason::NotReceivers.about("TakeAway")));
     }
     if dir == 0 {
@@ -57,6 +58,9 @@ pub(super) fn take_away(
         match sending.handles.get(&place) {
             Ok(src) => {
                 for one in names {
+                    if !above.was_sent(one.name) {
+                        return Err(breach(Reason::DirectoryNotAsked.about(dir)));
+                    }
                     sent = sent.and(step(take_name(sending, &src, one))?);
                 }
             }
@@ -91,7 +95,9 @@ fn take_dir(sending: &Sending<'_>, place: &AnnouncedDir, above: &MovedIn) -> std
     let (src, name) = match above {
         MovedIn::Dir(above, name) => (sending.handles.get(above)?, name),
         MovedIn::Operand(dir, name) => (dir.clone(), name),
-        MovedIn::Nothing => return Err(Stays::Breach(breach(Reason::DirectoryNotAsked.about(place.id)))),
+        MovedIn::Alone(_) | MovedIn::Nothing => {
+            return Err(Stays::Breach(breach(Reason::DirectoryNotAsked.about(place.id))));
+        }
     };
     let fail = |op: Op| move |e| Error::os(op, place.node.path(), e);
     let name = name.as_name();

@@ -150,6 +150,31 @@ fn what_does_not_arrive_stays() {
     }
 }
 
+/// What only looks like one name of a file is not taken for its other names, which would go without ever having arrived.
+#[test]
+fn what_only_looks_the_same_is_no_copy_of_further_names() {
+    for (way, update) in [(Way::Put, "older"), (Way::Get, "different"), (Way::Between, "older")] {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/first", "mine");
+        fs::hard_link(tmp.p("s/first"), tmp.p("s/further")).unwrap();
+        tmp.file("d/first", "else");
+        for name in ["s/first", "d/first"] {
+            let old =
+                fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_500_000_000));
+            fs::File::options().write(true).open(tmp.p(name)).unwrap().set_times(old).unwrap();
+        }
+        // One after the other: in this order they are met.
+        let [first, to] = ends(way, &tmp.p("s/first"), &tmp.p("d"));
+        let [further, _] = ends(way, &tmp.p("s/further"), &tmp.p("d"));
+        let update_said = format!("--update={update}");
+        far.bcmr("move").args(["-j1", &update_said, &first, &further, &to]).run().ok();
+        let read = |name: &str| fs::read_to_string(tmp.p(name)).unwrap();
+        assert_eq!((read("s/first"), read("d/first")), ("mine".into(), "else".into()), "{way:?} {update}");
+        assert_eq!(read("d/further"), "mine", "{way:?} {update}");
+        assert!(!tmp.p("s/further").exists(), "{way:?} {update}");
+    }
+}
+
 /// Names and contents of the regular files below a directory that may not be there.
 fn contents(top: &Path) -> Vec<(Vec<u8>, u64)> {
     let all = if top.exists() { tree(top) } else { Tree::new() };
@@ -212,6 +237,95 @@ fn killed_at_any_call_nothing_is_lost_and_the_same_command_goes_on() {
     }
 }
 
+/// Where the other machine cannot say that it has something for good, nothing goes.
+#[test]
+fn what_cannot_be_synced_over_there_stays() {
+    if !has_tool("strace") {
+        return skipped("moves that cannot be synced", "no strace");
+    }
+    // The directory that the source becomes is new, or has something in it.
+    for full in [false, true] {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        plant(&tmp);
+        if full {
+            tmp.file("d/own", "own");
+        }
+        let strace = "strace -f -qq -o /dev/null -e trace=syncfs -e inject=syncfs:error=EIO";
+        let ran = moves(&far.with("FAR_RUN", strace), Way::Put, "-T --merge", &tmp, ("s", "d")).run();
+        assert_ne!(ran.code, 0, "{}", ran.err);
+        assert_same(&tmp.p("as it was"), &tmp.p("s"), CONTENT);
+    }
+}
+
+/// Whatever call fails on the other machine, be it the source's or the destination's: everything is at one of the two places as
+/// it was, and the same command brings what stayed.
+#[test]
+fn whatever_call_fails_nothing_is_lost() {
+    if !has_tool("strace") {
+        return skipped("moves where calls fail", "no strace");
+    }
+    let odd = ["new\nline", "-dash", "co:lon", " ", "*", "back\\slash", "é"];
+    for (way, calls, error) in [
+        (Way::Get, "openat,openat2", "EACCES"),
+        (Way::Get, "getdents64", "EIO"),
+        (Way::Get, "read,pread64,preadv", "EIO"),
+        (Way::Get, "unlinkat", "EBUSY"),
+        (Way::Put, "openat,openat2", "EMFILE"),
+        (Way::Put, "linkat,symlinkat,mknodat,mkdirat", "EPERM"),
+        (Way::Put, "renameat,renameat2", "EIO"),
+        (Way::Put, "write,pwrite64,copy_file_range", "ENOSPC"),
+        (Way::Put, "fsync,fdatasync,syncfs", "EIO"),
+        (Way::Put, "utimensat,fchmod,fchown", "EPERM"),
+    ] {
+        for nth in if all_cases() { &[1, 2, 3, 5, 8, 13, 21, 34, 55][..] } else { &[1, 2, 4] } {
+            let (far, tmp) = (Far::pipe(), Tmp::new());
+            plant(&tmp);
+            for name in odd {
+                tmp.file(format!("s/odd/{name}/{name}"), name);
+            }
+            // Copied by itself, what is odd has times of its own.
+            fs::remove_dir_all(tmp.p("as it was")).unwrap();
+            Line::new(Path::new("cp")).args(["-a", "s", "as it was"]).cwd(tmp.path()).run().ok();
+            let inject = format!("inject={calls}:error={error}:when={nth}+9");
+            let mut strace = format!("strace -f -qq -o /dev/null -e trace={calls} -e {inject}");
+            if way == Way::Get {
+                // Only below the source: a machine that cannot read which one it is is another one to the next command.
+                let named = tree(&tmp.p("s")).into_keys().filter_map(|name| String::from_utf8(name).ok());
+                for name in
+                    named.filter(|name| !name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '/'))
+                {
+                    strace.push_str(&format!(" -P {}", tmp.p("s").join(name).display()));
+                }
+            }
+            let ran = moves(&far.with("FAR_RUN", strace), way, "-j1", &tmp, ("s", "d")).run();
+            let about = format!("{way:?} {calls} {nth}: {} {}", ran.code, ran.err);
+            let all = |name: &str| {
+                let top = tmp.p(name);
+                let found = if top.exists() { tree(&top) } else { Tree::new() };
+                let seen = found.into_iter().map(|(name, entry)| (name, (entry.kind, entry.content)));
+                seen.collect::<std::collections::BTreeMap<_, _>>()
+            };
+            let (src, dst) = (all("s"), all("d"));
+            for (name, was) in all("as it was") {
+                let is_at = |there: &std::collections::BTreeMap<_, _>| there.get(&name) == Some(&was);
+                assert!(is_at(&src) || is_at(&dst), "{about}: {} is nowhere", name.escape_ascii());
+            }
+            if ran.code == 0 {
+                assert!(src.is_empty(), "{about}: something stayed, and nothing was said");
+            }
+            if !src.is_empty() {
+                moves(&Far::pipe(), way, "", &tmp, ("s", "d")).run().ok();
+            }
+            assert!(!tmp.p("s").exists(), "{about}: something is left at the source");
+            // What could not be kept of a file that arrived is told.
+            let attributes_failed = calls.contains("utimensat") && ran.code != 0;
+            let exact = if attributes_failed { CONTENT } else { EVERYTHING };
+            assert_same(&tmp.p("as it was"), &tmp.p("d"), exact);
+            assert_no_litter(&tmp.p("d"));
+        }
+    }
+}
+
 /// What changes between its landing and its removal stays, here and there, in the run that was killed and in the next.
 #[test]
 fn what_has_changed_since_stays() {
@@ -240,6 +354,9 @@ fn what_has_changed_since_stays() {
         assert_eq!(left.collect::<Vec<_>>().join(" "), " sub sub/deep sub/deep/c", "{way:?}");
         let there = |name: &str| fs::read_to_string(tmp.p("d").join(name)).unwrap();
         assert_eq!((there("sub/deep/c"), there("sub/new")), ("c".to_owned(), "new".to_owned()), "{way:?}");
+        // The command goes on meaning the same, as something is still there.
+        moves(&Far::pipe(), way, "", &tmp, ("s", "d")).run().code(5);
+        assert!(!tmp.p("d/s").exists() && tmp.p("s/sub/deep/c").exists(), "{way:?}");
     }
 }
 

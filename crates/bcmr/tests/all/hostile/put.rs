@@ -3,7 +3,8 @@
 use super::peer::*;
 use super::server::in_words;
 use crate::common::*;
-use bcmr_wire::message::{DirState, Event, Message, Note, Taken, Trouble, kind};
+use bcmr_wire::message::{DirState, Event, Message, Note, Taken, Time, Trouble, kind};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 const PUT: &[&str] = &["copy", "-r", "tree", "host:x"];
@@ -436,6 +437,9 @@ fn only_what_was_sent_is_taken_away() {
                     let (ino, nlink, size, mtime, ctime) = seen.unwrap();
                     let mut one = Taken { name: b"a", ino, nlink, size, mtime, ctime };
                     change(&mut one);
+                    if one.name == b"out.o" {
+                        one = taken(b"out.o", &out);
+                    }
                     w.say(&Message::TakeAway { dir, names: vec![one] });
                     let mut said = w.hear();
                     while said.as_ref().is_some_and(|said| {
@@ -476,6 +480,77 @@ fn only_what_was_sent_is_taken_away() {
         });
     });
     assert!(place.tmp.p("tree/a").exists());
+}
+
+/// What lies beside an operand was not sent, even where the receiver knows it well; and what would only be moved is not moved.
+#[test]
+fn what_was_not_sent_is_not_taken_away() {
+    for (what, words) in [
+        ("beside the operand", &["move", "tree/a", "host:x"][..]),
+        ("of a dry run", &["move", "-n", "tree", "host:x"]),
+    ] {
+        let place = stocked();
+        let beside = place.tmp.file("tree/beside", "of others");
+        let mut said = false;
+        let outcome = place.run(what, words, |w| {
+            receive(w, |w, message| {
+                let Message::Files { dir, .. } = *message else { return None };
+                if !std::mem::replace(&mut said, true) {
+                    let one = taken(b"beside", &beside);
+                    w.say(&Message::TakeAway { dir, names: vec![one] });
+                }
+                None
+            });
+        });
+        outcome.fair().failed();
+        assert!(said && beside.exists() && place.tmp.p("tree/a").exists(), "{what}");
+    }
+}
+
+/// What is at `path`, as one who knows it well would name it.
+fn taken<'n>(name: &'n [u8], path: &std::path::Path) -> Taken<'n> {
+    let info = std::fs::metadata(path).unwrap();
+    let time = |sec, nsec: i64| Time { sec, nsec: nsec.try_into().unwrap() };
+    Taken {
+        name,
+        ino: info.ino(),
+        nlink: info.nlink(),
+        size: info.len(),
+        mtime: time(info.mtime(), info.mtime_nsec()),
+        ctime: time(info.ctime(), info.ctime_nsec()),
+    }
+}
+
+/// A directory that has got the place of one that was sent stays, and so does one with something in it.
+#[test]
+fn only_the_directory_that_was_sent_is_taken_away() {
+    for is_another in [true, false] {
+        let place = stocked();
+        let sub = place.tmp.p("tree/sub");
+        let (mut id, mut left) = (0, None);
+        let outcome = place.run("a directory", &["move", "tree", "host:x"], |w| {
+            receive(w, |w, message| match *message {
+                Message::Dir { id: sub, .. } => {
+                    id = sub;
+                    None
+                }
+                Message::AllSent => {
+                    if is_another {
+                        std::fs::rename(&sub, place.tmp.p("old")).unwrap();
+                        std::fs::create_dir(&sub).unwrap();
+                    }
+                    w.say(&Message::TakeAway { dir: id, names: Vec::new() });
+                    let answer = w.until(kind::TOOK_AWAY).unwrap();
+                    let Message::TookAway { left: n } = answer.message() else { panic!("no answer") };
+                    left = Some(n);
+                    None
+                }
+                _ => None,
+            });
+        });
+        assert!(outcome.said().contains("tree/sub"), "{is_another}: {}", outcome.said());
+        assert!(left == Some(1) && sub.is_dir(), "{is_another}: {left:?}");
+    }
 }
 
 /// One file gets the times of another.

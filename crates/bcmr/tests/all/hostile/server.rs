@@ -1379,3 +1379,54 @@ fn names_that_are_not_on_the_list() {
         }
     }
 }
+
+/// A sender of a move answers what it was asked to take away, once each, and nothing else.
+#[test]
+fn answers_that_nobody_asked_for_end_a_move() {
+    const MOVE: &[&str] = &["move", "host:x", "DST"];
+    for (what, before, answers, ends_well) in
+        [("honest", 0, 1, true), ("before anything", 1, 1, false), ("instead of the first", 0, 0, false)]
+    {
+        let place = Place::new();
+        let mut asked = Vec::new();
+        let outcome = place.run(what, MOVE, |wire| {
+            wire.transfer();
+            for _ in 0..before {
+                wire.say(&Message::TookAway { left: 0 });
+            }
+            wire.say(&operand(1, dir(b"x")));
+            wire.say(&files(1, 1, vec![file(b"f", 3)], &contents(&[b"abc"])));
+            wire.say(&Message::DirEnd { dir: 1, partial: false });
+            wire.say(&Message::AllSent);
+            while let Some(said) = wire.hear() {
+                match said.message() {
+                    Message::TakeAway { dir, names } => {
+                        asked.push((dir, names.len()));
+                        let answer = Message::TookAway { left: 0 };
+                        // What is no answer, in its place.
+                        wire.say(if answers == 1 {
+                            &answer
+                        } else {
+                            &Message::DirEnd { dir: 1, partial: false }
+                        });
+                    }
+                    Message::Summary { .. } => {
+                        wire.say(&Message::Done);
+                    }
+                    Message::Error(_) => {
+                        wire.say(&Message::Done);
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let outcome = outcome.fair();
+        if ends_well {
+            outcome.ok();
+            assert_eq!(asked, [(1, 1), (1, 0)], "{what}");
+        } else {
+            outcome.failed();
+        }
+    }
+}
