@@ -16,6 +16,7 @@ mod peer;
 mod put;
 mod random;
 mod server;
+mod store;
 mod survey;
 mod trees;
 mod walls;
