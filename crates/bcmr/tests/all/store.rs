@@ -282,19 +282,23 @@ fn a_later_version_for_another_name_is_put_together_from_the_last_one() {
     ];
     let old = noise(6, SIZE);
     let new = [b"a few bytes more in front".as_slice(), &old].concat();
-    for (flags, name, meanwhile, helps) in rows {
+    let both = BOTH.iter().flat_map(|dir| rows.iter().map(|row| (*dir, *row)));
+    for (dir, (flags, name, meanwhile, helps)) in both {
         let tmp = Tmp::new();
         let far = Far::relay().with("RELAY_LOG", tmp.p("log"));
-        let up = || passed(&tmp.p("log")).iter().map(|(up, _)| up).sum::<u64>();
-        upload(&far, &tmp.file("dump", &old), &tmp.p("monday")).ok();
+        let crossed = || {
+            let way = |(up, down): &(u64, u64)| if dir == Dir::Put { *up } else { *down };
+            passed(&tmp.p("log")).iter().map(way).sum::<u64>()
+        };
+        dir.copy(&far, "", &tmp.file("dump", &old), &tmp.p("monday")).run().ok();
         assert!(within(10, || tmp.p("log").exists()), "the relay says nothing");
-        let before = up();
+        let before = crossed();
         meanwhile(&tmp.p("monday"));
-        let line = far.bcmr("copy").args(["-v", "--compress=none"]).args(flags.split_whitespace());
-        let ran = line.args([tmp.file(name, &new).as_os_str(), &far.at(tmp.p("tuesday"))]).run().ok();
-        assert!(fs::read(tmp.p("tuesday")).unwrap() == new, "{flags} {name}");
-        assert!(within(10, || up() > before), "the relay says nothing");
-        let (sent, what) = (up() - before, format!("{flags} {name}: {}", ran.err));
+        let flags = format!("-v --compress=none {flags}");
+        let ran = dir.copy(&far, &flags, &tmp.file(name, &new), &tmp.p("tuesday")).run().ok();
+        assert!(fs::read(tmp.p("tuesday")).unwrap() == new, "{dir:?} {flags} {name}");
+        assert!(within(10, || crossed() > before), "the relay says nothing");
+        let (sent, what) = (crossed() - before, format!("{dir:?} {flags} {name}: {}", ran.err));
         assert_eq!(ran.err.contains("reused"), helps, "{what}");
         // A block that is another one by now comes whole.
         assert_eq!(sent < 5 << 20, helps, "{sent} bytes: {what}");

@@ -1,12 +1,15 @@
-//! A malicious server that asks a client which blocks it has: what it sent itself, and nothing else, and no byte of it goes into
-//! a file unless the server shows that it has it too.
+//! What a peer gets of a store that is not its own: a server that asks a client about blocks hears of what it sent itself, and no
+//! byte goes into a file that it does not show to have; a client gets help of the last version only while that is as it landed.
 
 use super::peer::*;
 use super::server::{data, file_end, send_large, value};
 use crate::common::*;
-use bcmr_wire::handshake::{Features, wide};
-use bcmr_wire::message::{Hash, Message, kind};
+use bcmr_wire::handshake::{self, Features, caps, wide};
+use bcmr_wire::message::{Codec, Hash, Message, Patch, Piece, Run, Target, data as bits, kind};
+use bcmr_wire::policy::flags;
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 const BLOCK: usize = 4 << 20;
 /// As many as a file needs that blocks are asked about for.
@@ -199,5 +202,258 @@ fn answers_about_blocks_that_make_no_sense() {
         });
         outcome.failed();
         assert!(!place.dst().join("y").exists(), "{what}");
+    }
+}
+
+// ---- a server's basis: the file that came last from where the one on offer comes from ----
+
+/// What a client says of itself and of what it has.
+struct Offer {
+    machine: u64,
+    path: &'static [u8],
+    dedup: bool,
+    size: usize,
+}
+
+const DUMP: Offer = Offer { machine: 7, path: b"dump", dedup: true, size: NEW };
+const OLD: usize = BLOCKS * BLOCK;
+const NEW: usize = OLD + 2;
+const MIB: usize = 1 << 20;
+
+/// The next version: two bytes in front of all.
+fn next_version() -> Vec<u8> {
+    [b"xx".as_slice(), &all()].concat()
+}
+
+/// A client puts a file as `to`; whether the server tells sums of what it has, up to where it says what it wants.
+fn puts(w: &mut Wire, to: &[u8], offer: &Offer) -> bool {
+    let features = Features { caps: ALL.caps | caps::DEDUP, ..ours() };
+    w.say(&Message::Hello(handshake::hello(features, [8; 32], b"peer")));
+    w.until(kind::WELCOME).unwrap();
+    let how = policy(if offer.dedup { flags::DEDUP } else { 0 });
+    w.say(&Message::Put { policy: how, target: Target::Exactly, path: to, operands: 1, items: false });
+    let entry = file(offer.path, offer.size as u64);
+    let (origin, dir) = (offer.machine, 1);
+    w.say(&Message::Operand { path: offer.path, whole: false, origin, dir, entry: entry.clone() });
+    w.say(&Message::Large { file: 1, dir, entry });
+    let mut sums = false;
+    loop {
+        let said = w.hear().expect("an answer");
+        match said.kind {
+            kind::SUMS => sums = true,
+            kind::RESUME => return sums,
+            kind::ERROR => panic!("{:?}", said.message()),
+            _ => {}
+        }
+    }
+}
+
+/// Ends such a transfer; sends again what is asked for again, and returns which blocks that was.
+fn until_landed(w: &mut Wire, bytes: &[u8]) -> Vec<usize> {
+    let mut again = Vec::new();
+    w.say(&file_end(1));
+    loop {
+        let said = w.hear().expect("it goes on");
+        match said.message() {
+            Message::Reread { at, bytes: count, .. } => {
+                let (from, to) = (at as usize, (at + count) as usize);
+                again.push(from / BLOCK);
+                for start in (from..to).step_by(MIB) {
+                    let end = to.min(start + MIB);
+                    let cv = (end == to).then(|| value(&bytes[from..to], at));
+                    let flags = bits::ASKED | if cv.is_some() { bits::ENDS_BLOCK } else { 0 };
+                    let (at, part) = (start as u64, &bytes[start..end]);
+                    let length = part.len() as u64;
+                    w.say(&Message::Data(Piece {
+                        file: 1,
+                        at,
+                        flags,
+                        cv,
+                        codec: Codec::Raw,
+                        length,
+                        bytes: part,
+                    }));
+                }
+            }
+            Message::Close { .. } => break,
+            _ => {}
+        }
+    }
+    w.say(&Message::AllSent);
+    let said = w.until(kind::SUMMARY).unwrap();
+    assert!(matches!(said.message(), Message::Summary { counts, .. } if counts[5] == 0));
+    w.say(&Message::Done);
+    again
+}
+
+/// The next version, each piece made of what the server has of the last one.
+fn patches(w: &mut Wire) {
+    let new = next_version();
+    for at in (0..NEW).step_by(MIB) {
+        let end = NEW.min(at + MIB);
+        let block = at / BLOCK * BLOCK;
+        let ends = end == NEW || end.is_multiple_of(BLOCK);
+        let cv = ends.then(|| value(&new[block..end], block as u64));
+        let (carried, from) = if at == 0 { (2, 0) } else { (0, at - 2) };
+        let mut runs = vec![Run { bytes: (end - at - carried) as u64, from: Some(from as u64) }];
+        if carried > 0 {
+            runs.insert(0, Run { bytes: carried as u64, from: None });
+        }
+        let (at, bytes) = (at as u64, &b"xx"[..carried]);
+        w.say(&Message::Patch(Patch { file: 1, at, cv, runs, codec: Codec::Raw, bytes }));
+    }
+}
+
+/// A place with a file `d/monday` that came from `dump` of machine 7.
+fn monday() -> Place {
+    let place = Place::new();
+    place.tmp.dir("dst/d");
+    place.serve("monday", ROOT, |w| {
+        let first = Offer { size: OLD, ..DUMP };
+        assert!(!puts(w, b"d/monday", &first));
+        send_large(w, 1, &all());
+        until_landed(w, &all());
+    });
+    assert!(fs::read(place.dst().join("d/monday")).unwrap() == all());
+    place
+}
+
+/// Writes into a file, and leaves its size and times as they were.
+fn damage(path: &Path) {
+    let when = fs::metadata(path).unwrap().modified().unwrap();
+    let open = fs::File::options().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&open, b"changed", 9_000_000).unwrap();
+    open.set_modified(when).unwrap();
+}
+
+const ROOT: &[&str] = &["--root", "DST"];
+
+/// Whatever has become of the last version, its sums are told only while it is the very file that landed, below the root and
+/// through no link; and what lands is what was sent.
+#[test]
+fn the_last_version_is_used_only_as_it_landed() {
+    type Meanwhile = fn(&Place);
+    let rows: [(&str, Meanwhile, Offer, bool); 12] = [
+        ("as it landed", |_| {}, DUMP, true),
+        ("damaged", |p| damage(&p.dst().join("d/monday")), DUMP, true),
+        ("of another machine", |_| {}, Offer { machine: 8, ..DUMP }, false),
+        ("of another path", |_| {}, Offer { path: b"dumps", ..DUMP }, false),
+        ("without a store", |_| {}, Offer { dedup: false, ..DUMP }, false),
+        ("as long as it", |_| {}, Offer { size: OLD, ..DUMP }, false),
+        (
+            "replaced",
+            |p| {
+                let last = p.dst().join("d/monday");
+                fs::remove_file(&last).unwrap();
+                fs::write(last, all()).unwrap();
+            },
+            DUMP,
+            false,
+        ),
+        (
+            "a link to it",
+            |p| {
+                let last = p.dst().join("d/monday");
+                fs::rename(&last, p.dst().join("d/moved")).unwrap();
+                symlink("moved", last).unwrap();
+            },
+            DUMP,
+            false,
+        ),
+        (
+            "a link out of the root above it",
+            |p| {
+                fs::rename(p.dst().join("d"), p.tmp.p("outside/d")).unwrap();
+                symlink(p.tmp.p("outside/d"), p.dst().join("d")).unwrap();
+            },
+            DUMP,
+            false,
+        ),
+        (
+            "a FIFO",
+            |p| {
+                fs::remove_file(p.dst().join("d/monday")).unwrap();
+                mkfifo(&p.dst().join("d/monday"));
+            },
+            DUMP,
+            false,
+        ),
+        (
+            "somebody else's",
+            |p| {
+                if is_root() {
+                    std::os::unix::fs::chown(p.dst().join("d/monday"), Some(1234), None).unwrap();
+                } else {
+                    fs::remove_file(p.dst().join("d/monday")).unwrap();
+                }
+            },
+            DUMP,
+            false,
+        ),
+        ("gone", |p| fs::remove_file(p.dst().join("d/monday")).unwrap(), DUMP, false),
+    ];
+    for (what, meanwhile, offer, tells) in rows {
+        let place = monday();
+        meanwhile(&place);
+        let bytes = if offer.size == OLD { all() } else { next_version() };
+        let (told, _) = place.serve(what, ROOT, |w| {
+            let told = puts(w, b"tuesday", &offer);
+            send_large(w, 1, &bytes);
+            until_landed(w, &bytes);
+            told
+        });
+        assert_eq!(told, tells, "{what}");
+        assert!(fs::read(place.dst().join("tuesday")).unwrap() == bytes, "{what}");
+    }
+    // What landed below one root is nothing to another, though the very same file is there by the same name.
+    for root in ["dst/d", "other"] {
+        let place = monday();
+        let root = place.tmp.p(root);
+        fs::create_dir_all(root.join("d")).unwrap();
+        fs::hard_link(place.dst().join("d/monday"), root.join("d/monday")).unwrap();
+        let (told, _) = place.serve("another root", &["--root", &root.display().to_string()], |w| {
+            let told = puts(w, b"tuesday", &DUMP);
+            send_large(w, 1, &next_version());
+            until_landed(w, &next_version());
+            told
+        });
+        assert!(!told, "{root:?}");
+    }
+}
+
+/// The last version changes between its sums and the pieces made of it: what is not as it was is asked for again, once, and what
+/// lands is what was sent.
+#[test]
+fn a_last_version_that_changes_under_way() {
+    type Meanwhile = fn(&Path);
+    let rows: [(&str, Meanwhile, &[usize]); 5] = [
+        ("nothing", |_| {}, &[]),
+        ("written into", damage, &[2]),
+        (
+            "cut",
+            |p| fs::File::options().write(true).open(p).unwrap().set_len(BLOCK as u64).unwrap(),
+            &[1, 2, 3, 4],
+        ),
+        ("gone", |p| fs::remove_file(p).unwrap(), &[]),
+        (
+            "replaced",
+            |p| {
+                fs::write(p.with_extension("new"), noise(1, OLD)).unwrap();
+                fs::rename(p.with_extension("new"), p).unwrap();
+            },
+            &[],
+        ),
+    ];
+    for (what, meanwhile, again) in rows {
+        let place = monday();
+        let last = place.dst().join("d/monday");
+        let (asked, _) = place.serve(what, ROOT, |w| {
+            assert!(puts(w, b"tuesday", &DUMP), "{what}: this judges nothing");
+            meanwhile(&last);
+            patches(w);
+            until_landed(w, &next_version())
+        });
+        assert_eq!(asked, again, "{what}");
+        assert!(fs::read(place.dst().join("tuesday")).unwrap() == next_version(), "{what}");
     }
 }
