@@ -192,19 +192,40 @@ fn two_downloads_at_once_share_a_store() {
     }
 }
 
-/// The twin: with a store that can be used the second upload takes its blocks from there and says so, and `doctor` lists
-/// it among what both can.
+/// The twin: with a store that can be used the second run takes its blocks from there and says so, to a person with -v and in the
+/// receipt, and to a program; and `doctor` lists it among what both can.
 #[test]
 fn blocks_from_the_store_are_told() {
     let here = Tmp::new();
-    let big = here.file("big", noise(4, SIZE));
-    let far = Far::pipe();
-    let first = upload(&far, &big, &here.p("there")).ok();
-    assert!(!first.err.contains("store of blocks"), "{}", first.err);
-    let second = upload(&far, &big, &here.p("there again")).ok();
-    assert!(second.err.contains(&format!("{SIZE} bytes came from the store")), "{}", second.err);
-    let doctor = far.bcmr("doctor").args(["there"]).run().ok();
-    assert!(doctor.out.contains("dedup"), "{}", doctor.out);
+    let big = here.file("tree/big", noise(4, SIZE));
+    for dir in BOTH {
+        let far = Far::pipe();
+        let copied =
+            |flags: &str, to: &str| dir.copy(&far, flags, &big, &here.p(format!("{dir:?}{to}"))).run().ok();
+        let receipt = |out: &str| {
+            let line = out.lines().find(|line| line.contains("\"receipt\"")).unwrap();
+            let told: serde_json::Value = serde_json::from_str(line).unwrap();
+            let number = |key: &str| told.get(key).map(|n| n.as_u64().unwrap());
+            (number("reused"), number("from_store"))
+        };
+        let first = copied("-v --json", "1");
+        assert_eq!(receipt(&first.out), (Some(0), None));
+        assert!(!first.err.contains("store of blocks"), "{}", first.err);
+        let second = copied("-v", "2");
+        assert!(
+            second.err.contains(&format!("{SIZE} bytes came from the store of blocks")),
+            "{}",
+            second.err
+        );
+        assert!(!second.err.contains("that an earlier run had copied"), "{}", second.err);
+        let saved = Some(SIZE as u64);
+        assert_eq!(receipt(&copied("--json", "3").out), (saved, saved), "{dir:?}");
+        let line = far.bcmr("sync").args(["--stats"]);
+        let synced = dir.ends(line, &far, &here.p("tree"), &here.p(format!("{dir:?}4"))).run().ok();
+        synced.says("reused: 17.0 MiB from the store of blocks at the destination");
+        let doctor = far.bcmr("doctor").args(["there"]).run().ok();
+        assert!(doctor.out.contains("dedup") && doctor.out.contains("stores"), "{}", doctor.out);
+    }
 }
 
 /// Build, upload, `rm`, build again, upload again: with `BCMR_CAS_KEEP`, or `store.keep` in the configuration where the
@@ -273,17 +294,19 @@ fn a_later_version_for_another_name_is_put_together_from_the_last_one() {
     };
     let gone: Meanwhile = |last| fs::remove_file(last).unwrap();
     let rows = [
-        ("", "dump", nothing, true),
-        ("", "dump", changed, true),
-        ("", "dump", gone, false),
-        ("", "other", nothing, false),
-        ("--no-dedup", "dump", nothing, false),
-        ("-W", "dump", nothing, false),
+        ("", "dump", nothing, [true; 2]),
+        // A server that is downloaded from is told nothing of what it has not sent.
+        ("", "dump", changed, [true, false]),
+        ("", "dump", gone, [false; 2]),
+        ("", "other", nothing, [false; 2]),
+        ("--no-dedup", "dump", nothing, [false; 2]),
+        ("-W", "dump", nothing, [false; 2]),
     ];
     let old = noise(6, SIZE);
     let new = [b"a few bytes more in front".as_slice(), &old].concat();
     let both = BOTH.iter().flat_map(|dir| rows.iter().map(|row| (*dir, *row)));
     for (dir, (flags, name, meanwhile, helps)) in both {
+        let helps = helps[usize::from(dir == Dir::Get)];
         let tmp = Tmp::new();
         let far = Far::relay().with("RELAY_LOG", tmp.p("log"));
         let crossed = || {

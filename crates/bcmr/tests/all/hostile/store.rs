@@ -143,13 +143,61 @@ fn a_server_is_answered_from_what_it_sent_itself() {
 fn what_was_changed_here_is_asked_for_again() {
     let place = Place::new();
     sends(&place, "host", "DST/mine");
-    let mine = place.dst().join("mine");
-    let when = fs::metadata(&mine).unwrap().modified().unwrap();
-    let open = fs::File::options().write(true).open(&mine).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&open, b"changed", 5).unwrap();
-    open.set_modified(when).unwrap();
+    change(&place.dst().join("mine"), 5);
     let told = claims(&place, &["copy", "host:x", "DST/claimed"], honest);
     assert!(told.has[0] && told.asks_again && !told.landed);
+    // It shows that it knows what is there now, and has named what was there before.
+    let of_now = |nonce: &Hash, of: &[u8]| {
+        let mut now = of.to_vec();
+        if of == block(0) {
+            now[5..12].copy_from_slice(b"changed");
+        }
+        honest(nonce, &now)
+    };
+    let place = Place::new();
+    sends(&place, "host", "DST/mine");
+    change(&place.dst().join("mine"), 5);
+    let told = claims(&place, &["copy", "host:x", "DST/claimed"], of_now);
+    assert!(told.has[0] && told.asks_again && !told.landed);
+}
+
+/// C7: a server that offers another version hears sums of the last one only where all of that is what it has sent itself, and the
+/// same file lands whatever it hears.
+#[test]
+fn sums_only_of_what_was_sent() {
+    type Meanwhile = fn(&Path);
+    let rows: [(&str, &str, Meanwhile, bool); 5] = [
+        ("as it was sent", "host:x", |_| {}, true),
+        ("changed since", "host:x", damage, false),
+        ("its last byte", "host:x", |p| change(p, OLD as u64 - 7), false),
+        ("another machine", "other:x", |_| {}, false),
+        ("gone", "host:x", |p| fs::remove_file(p).unwrap(), false),
+    ];
+    for (what, from, meanwhile, tells) in rows {
+        let place = Place::new();
+        sends(&place, "host", "DST/mine");
+        meanwhile(&place.dst().join("mine"));
+        let mut told = false;
+        let outcome = place.attack(what, &["copy", from, "DST/next"], |w| {
+            w.greet_with(ours());
+            w.asked();
+            w.say(&operand(1, file(b"x", NEW as u64)));
+            w.say(&Message::Large { file: 1, dir: 1, entry: file(b"x", NEW as u64) });
+            loop {
+                match w.hear().expect("an answer").kind {
+                    kind::SUMS => told = true,
+                    kind::RESUME => break,
+                    _ => {}
+                }
+            }
+            send_large(w, 1, &next_version());
+            w.until(kind::CLOSE);
+            w.all_sent();
+        });
+        outcome.ok();
+        assert_eq!(told, tells, "{what}");
+        assert!(fs::read(place.dst().join("next")).unwrap() == next_version(), "{what}");
+    }
 }
 
 /// Who was told that there is no store, or none for this copy, and asks all the same, breaks the protocol.
@@ -319,11 +367,15 @@ fn monday() -> Place {
 }
 
 /// Writes into a file, and leaves its size and times as they were.
-fn damage(path: &Path) {
+fn change(path: &Path, at: u64) {
     let when = fs::metadata(path).unwrap().modified().unwrap();
     let open = fs::File::options().write(true).open(path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&open, b"changed", 9_000_000).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&open, b"changed", at).unwrap();
     open.set_modified(when).unwrap();
+}
+
+fn damage(path: &Path) {
+    change(path, 9_000_000);
 }
 
 const ROOT: &[&str] = &["--root", "DST"];
