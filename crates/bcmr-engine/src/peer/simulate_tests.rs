@@ -525,6 +525,16 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let puts = scene.lots.one_in(2);
     let dedup = puts && scene.lots.one_in(3);
     let store = dedup.then(|| scene.fill_store());
+    // Lots of their own, so that a seed goes on meaning what it meant.
+    let mut lots = Lots(seed ^ 0x57_02e5);
+    let (dedup, store) = if !puts && lots.one_in(3) {
+        let kept = std::mem::replace(&mut scene.lots, lots);
+        let store = scene.fill_store();
+        scene.lots = kept;
+        (true, Some(store))
+    } else {
+        (dedup, store)
+    };
     if scene.lots.one_in(2) {
         scene.fill_destination();
     }
@@ -614,7 +624,7 @@ impl BothEnds {
                     let watch =
                         Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
                     let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply: &reply };
-                    let here = LocalSide { disk: &disk, manifest: None, store: None, snapshot: None };
+                    let here = LocalSide { disk: &disk, manifest: None, store, snapshot: None };
                     let receive = landing::landing(transfer, watch, here).unwrap();
                     match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
                         (_, Some(e)) => Err(e),

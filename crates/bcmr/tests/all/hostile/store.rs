@@ -229,7 +229,8 @@ fn questions_to_a_client_without_a_store() {
 #[test]
 fn answers_about_blocks_that_make_no_sense() {
     let place = Place::new();
-    let scripts: [(&str, fn(&mut Wire)); 3] = [
+    type Script = fn(&mut Wire);
+    let scripts: [(&str, Script); 3] = [
         ("blocks behind the end", |w| {
             w.say(&Message::HaveBlocks { file: 1, first: 3, hashes: vec![[7; 32]; 2] });
         }),
