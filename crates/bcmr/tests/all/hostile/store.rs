@@ -5,7 +5,7 @@ use super::peer::*;
 use super::server::{data, file_end, send_large, value};
 use crate::common::*;
 use bcmr_wire::handshake::{self, Features, caps, wide};
-use bcmr_wire::message::{Codec, Hash, Message, Patch, Piece, Run, Target, data as bits, kind};
+use bcmr_wire::message::{Codec, DirState, Hash, Message, Patch, Piece, Run, Target, data as bits, kind};
 use bcmr_wire::policy::flags;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -508,5 +508,50 @@ fn a_last_version_that_changes_under_way() {
         });
         assert_eq!(asked, again, "{what}");
         assert!(fs::read(place.dst().join("tuesday")).unwrap() == next_version(), "{what}");
+    }
+}
+
+/// A server asks about blocks only a client that says that it may be asked: one from before stores of downloads would end the
+/// connection, and one that wants no hashes could not compare them.
+#[test]
+fn only_who_says_so_is_asked() {
+    let rows = [
+        ("with a store", wide::STORES, 0, true),
+        ("from before", 0, 0, false),
+        ("from before, with the store of a server", 0, flags::DEDUP, false),
+        ("without hashes", wide::STORES, flags::FAST, false),
+    ];
+    for (what, has, how, asks) in rows {
+        let place = Place::new();
+        place.tmp.file("dst/big", all());
+        let features = Features { caps: ALL.caps | caps::DEDUP, wide: ALL.wide | has };
+        let (asked, _) = place.serve(what, ROOT, |w| {
+            w.say(&Message::Hello(handshake::hello(features, [8; 32], b"peer")));
+            w.until(kind::WELCOME).unwrap();
+            w.say(&Message::Get { policy: policy(how), paths: vec![b"big"], names: None });
+            let mut asked = false;
+            while let Some(said) = w.hear() {
+                match said.message() {
+                    Message::Operand { dir, .. } => {
+                        w.say(&Message::DirIs { dir, state: DirState::There });
+                    }
+                    Message::Large { file, .. } => {
+                        let flags = u8::from(how & flags::FAST != 0);
+                        w.say(&Message::Resume { file, wanted: true, from: 0, flags });
+                    }
+                    Message::HaveBlocks { .. } => {
+                        asked = true;
+                        break;
+                    }
+                    Message::FileEnd { .. } => break,
+                    Message::Error(_) => panic!("{what}: {:?}", said.message()),
+                    _ => {}
+                }
+            }
+            w.close();
+            w.hold();
+            asked
+        });
+        assert_eq!(asked, asks, "{what}");
     }
 }
