@@ -53,7 +53,7 @@ pub struct Way {
     pub compress: Compress,
     /// No hashes of what is sent (`--fast`).
     pub fast: bool,
-    /// The store of blocks at the far side may be used.
+    /// The store of blocks where the destination is may be used.
     pub dedup: bool,
     /// How fast bytes may go, both ways together (`--bwlimit`); may be changed while they do.
     pub throttle: Arc<Throttle>,
@@ -139,6 +139,8 @@ pub struct GetRequest {
     pub manifest: Option<PathBuf>,
     /// The target holds snapshots, and gets this one.
     pub dated: Option<Dated>,
+    /// The store of what came from other machines, as [`ServeRequest::store`]; `None`: no store.
+    pub store: Option<(PathBuf, u64, u64)>,
     /// How to get there.
     pub way: Way,
     /// How it is copied.

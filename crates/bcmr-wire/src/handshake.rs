@@ -77,10 +77,12 @@ pub mod wide {
     pub const UNDO: u64 = 0x10_0000;
     /// The sender takes away what the receiver has for good.
     pub const TAKES: u64 = 0x20_0000;
+    /// A client that receives has a store of blocks and may be asked about them.
+    pub const STORES: u64 = 0x40_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 29] = [
+const NAMES: [(Features, &str); 30] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -110,6 +112,7 @@ const NAMES: [(Features, &str); 29] = [
     (Features { caps: 0, wide: wide::PLANNED }, "planned"),
     (Features { caps: 0, wide: wide::UNDO }, "undo"),
     (Features { caps: 0, wide: wide::TAKES }, "takes"),
+    (Features { caps: 0, wide: wide::STORES }, "stores"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -431,7 +434,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x3f_ffff));
+        assert_eq!(all, set(0x7f, 0x7f_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -23,7 +23,7 @@ pub struct Defaults {
     pub compress: Option<CompressWord>,
     /// Where the data goes.
     pub direct: Option<PlaneWord>,
-    /// The store of blocks there may be used.
+    /// The store of blocks at the destination may be used.
     pub dedup: Option<bool>,
     /// Connecting again after the connection was lost.
     pub retries: Option<u32>,
@@ -67,7 +67,7 @@ pub struct Config {
     defaults: BTreeMap<String, Vec<String>>,
 }
 
-/// `[store]`: the store of blocks that `bcmr serve` has on this machine.
+/// `[store]`: the stores of blocks on this machine, that of `bcmr serve` and that of downloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoreTable {
@@ -125,7 +125,7 @@ impl Config {
         &self.defaults
     }
 
-    /// How much of blocks the store here may keep, as it stands there.
+    /// How much of blocks each store here may keep, as it stands there.
     pub fn store_keep(&self) -> Option<&str> {
         self.store.keep.as_deref()
     }

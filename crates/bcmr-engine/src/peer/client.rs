@@ -5,7 +5,8 @@
 use super::beside::{self, AskedSnapshot};
 use super::connections::open_further;
 use super::events::{ClientObserver, summary_of};
-use super::features::{agreed_accounts, agreed_compress, needed_of_sender, offered};
+use super::features::{agreed_accounts, agreed_compress, needed_of_sender, offered, offered_by_receiver};
+use super::fetched::FetchedBlocks;
 use super::machine::machine_number;
 use super::names::{RequestNames, send_all_but_last};
 use super::policy_wire::{Lists, policy_out};
@@ -137,7 +138,7 @@ fn mounted(
 /// # Errors
 /// As [`put`].
 pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
-    let GetRequest { from, names, target, purpose, manifest, dated, way, policy } = request;
+    let GetRequest { from, names, target, purpose, manifest, dated, store, way, policy } = request;
     let policy = for_purpose(policy, purpose);
     // A source without a path is the home directory as a whole: what is in it is copied, as of `host:.`.
     let from: Vec<Address> = from.into_iter().map(whole_home).collect();
@@ -162,7 +163,10 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         Some(run) => Resolved::at(run.place()?, &target, links),
         None => Resolved::of(&reach, &target, count, links, &policy)?,
     };
-    let mut to = GetTarget { path: target.path(), to, kinds: Arc::default() };
+    // Of a comparison nothing lands.
+    let store = store.filter(|_| purpose == Purpose::Copy && !policy.dry_run);
+    let mut to =
+        GetTarget { path: target.path(), to, kinds: Arc::default(), store: store.map(FetchedBlocks) };
     let (manifest, tells_hashes, once_more) = (manifest.as_deref(), policy.hashes, Arc::default());
     let transfer = Transfer {
         purpose,
@@ -298,6 +302,8 @@ struct GetTarget<'t> {
     to: Resolved,
     /// What kind each operand was said to be.
     kinds: Arc<Kinds>,
+    /// Blocks that came before.
+    store: Option<FetchedBlocks>,
 }
 
 /// What a target over there is told as.
@@ -329,12 +335,6 @@ impl Transfer<'_> {
         policy_out(self.policy, lists, way.fast, way.dedup, way.compress, self.purpose)
     }
 
-    /// Connects, with the terminal lent to ssh meanwhile. `behind` goes behind the greeting.
-    fn connect(&self, address: &Address, load: LinkLoad, required: Features, behind: &[u8]) -> Result<Peer> {
-        let terms = Terms { offered: offered(self.way, self.policy.alter.known_by), required };
-        connect((address, self.way), load, terms, behind, self.watch)
-    }
-
     fn put_once(
         &self,
         sources: &[PathBuf],
@@ -362,7 +362,8 @@ impl Transfer<'_> {
         let (behind, later) = split_by_greeting(&places, questions(&places)?);
         let asked = if later.is_empty() { places.len() } else { 0 };
         let required = guarantees(&how).or(beside::needed(policy, self.dated));
-        let mut peer = self.connect(to, load, required, &behind)?;
+        let terms = Terms { offered: offered(self.way, policy.alter.known_by), required };
+        let mut peer = connect((to, self.way), load, terms, &behind, watch)?;
         let there = (0..asked).map(|_| await_kind(&peer, watch.cancel)).collect::<Result<Vec<_>>>()?;
         names.read(watch)?;
         if self.way.retries > 0
@@ -465,7 +466,9 @@ impl Transfer<'_> {
         let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
         let (behind, later) =
             if asks { split_by_greeting(from, questions(from)?) } else { Default::default() };
-        let mut peer = self.connect(address, LinkLoad::Heavy, needed_of_sender(required), &behind)?;
+        let offered = offered_by_receiver(way, self.policy.alter.known_by, to.store.is_some());
+        let terms = Terms { offered, required: needed_of_sender(required) };
+        let mut peer = connect((address, way), LinkLoad::Heavy, terms, &behind, watch)?;
         let list = names.read(watch)?;
         send_frames(&peer, later)?;
         let size = if asks { await_sizes(&peer, from.len(), watch.cancel)? } else { 0 };
@@ -481,7 +484,10 @@ impl Transfer<'_> {
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
         let delta = !self.way.fast && peer.agreed.features.has_wide(wide::DELTA);
         let parts = !self.way.fast && peer.agreed.features.has_wide(wide::PARTS);
-        let what = Incoming { delta, parts, ..self.expected(from, list, to, owners, peer.streams.len())? };
+        let dedup = peer.agreed.features.has_wide(wide::STORES);
+        let store = to.store.as_ref().filter(|_| dedup).and_then(|store| store.open(address, way, watch));
+        let what =
+            Incoming { delta, parts, dedup, ..self.expected(from, list, to, owners, peer.streams.len())? };
         let tally = Tally::new(watch);
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
@@ -499,7 +505,7 @@ impl Transfer<'_> {
                 let here = LocalSide {
                     disk: &disk,
                     manifest: self.manifest,
-                    store: None,
+                    store: store.as_ref(),
                     snapshot: None,
                     fetched: None,
                 };

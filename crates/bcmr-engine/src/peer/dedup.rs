@@ -123,10 +123,15 @@ impl<'a> StoredBlocks<'a> {
 
     /// The file that landed last from the source of one that is on offer, where that was of another size: then what they have in
     /// common lies at other places, and no block is the same. Where it was of the same size, blocks are asked about.
-    pub(crate) fn earlier(&self, source: &CameFrom, size: u64) -> Option<OwnedFd> {
+    ///
+    /// A client's sender may not ask for the file: it is told of one only if all of it is what that sender has sent.
+    pub(crate) fn earlier(&self, source: &CameFrom, size: u64, is_client: bool) -> Option<OwnedFd> {
         let store = self.store.filter(|_| self.is_asked && self.hashes && StoredBlocks::is_worth(size))?;
         let file = store.landed_from(source)?;
         Info::of(&*file).ok().filter(|info| info.size != size)?;
+        if is_client && !store.is_what_landed(&file) {
+            return None;
+        }
         file.try_clone().ok()
     }
 

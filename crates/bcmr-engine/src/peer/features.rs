@@ -31,12 +31,15 @@ pub(crate) const OURS: Features = Features {
         | wide::PLANNED
         | wide::UNDO
         | wide::PLANS
-        | wide::TAKES,
+        | wide::TAKES
+        | wide::STORES,
 };
 
 /// What a client with these options offers.
 pub(super) fn offered(way: &Way, owners: OwnersBy) -> Features {
     let mut features = OURS;
+    // Only who receives is asked about blocks, see [`offered_by_receiver`].
+    features.wide &= !wide::STORES;
     if owners == OwnersBy::Number {
         features.wide &= !wide::NAMES;
     }
@@ -54,6 +57,15 @@ pub(super) fn offered(way: &Way, owners: OwnersBy) -> Features {
     }
     if way.compress == Compress::Lz4 {
         features.caps &= !caps::ZSTD;
+    }
+    features
+}
+
+/// What a client that receives offers: the same, and its store.
+pub(super) fn offered_by_receiver(way: &Way, owners: OwnersBy, has_store: bool) -> Features {
+    let mut features = offered(way, owners);
+    if has_store && way.dedup && !way.fast {
+        features.wide |= wide::STORES;
     }
     features
 }

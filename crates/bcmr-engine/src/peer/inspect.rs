@@ -2,7 +2,7 @@
 //!
 //! Must not know how any answer is shown.
 
-use super::features::{OURS, offered};
+use super::features::{OURS, offered_by_receiver};
 use super::talk::{await_answer, no_stream, send, send_frames, shown_path, split_by_greeting};
 use crate::alter::OwnersBy;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -314,7 +314,7 @@ pub fn usage(
 pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
     let ok = |what, found| Finding { ok: true, what, found };
     // What a copy offers, so that what both can is what a copy will have.
-    let terms = Terms { offered: offered(way, OwnersBy::Name), required: Features::NONE };
+    let terms = Terms { offered: offered_by_receiver(way, OwnersBy::Name, true), required: Features::NONE };
     match transport::connect(address, way, LinkLoad::Light, terms, &[], &Cancel::new()) {
         Ok(peer) => {
             let agreed = peer.agreed.features;

@@ -384,7 +384,8 @@ impl WireLanding<'_> {
             LandVerdict::Land(None) => {
                 let elsewhere = self.elsewhere.get();
                 let moved = elsewhere.and_then(|all| all.like(&meta.info, meta.to.as_name()));
-                moved.or_else(|| self.dedup.earlier(&source_of(slot, meta), meta.info.size))?
+                let is_client = self.what.echo;
+                moved.or_else(|| self.dedup.earlier(&source_of(slot, meta), meta.info.size, is_client))?
             }
             LandVerdict::Land(Some(_)) | LandVerdict::Doubt => {
                 slot.dst.dir.open_file(meta.to.as_name()).ok()?

@@ -12,6 +12,7 @@ mod deferred;
 mod ending;
 mod events;
 mod features;
+mod fetched;
 mod from_wire;
 mod globs;
 mod incoming;

@@ -603,12 +603,11 @@ impl Serving {
         agreed: Features,
         (fast, compress, links, compares, expects_new): (bool, Compress, Links, bool, bool),
     ) -> How {
-        // A client has no store.
         How {
             origin: self.origin,
             fast,
             compress,
-            dedup: false,
+            dedup: !fast && agreed.has_wide(wide::STORES),
             delta: !fast && agreed.has_wide(wide::DELTA),
             packed: agreed.has_wide(wide::PACKED),
             parts: !fast && agreed.has_wide(wide::PARTS),

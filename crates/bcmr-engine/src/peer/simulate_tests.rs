@@ -545,6 +545,16 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let puts = scene.lots.one_in(2);
     let dedup = puts && scene.lots.one_in(3);
     let store = dedup.then(|| scene.fill_store());
+    // Lots of their own, so that a seed goes on meaning what it meant.
+    let mut lots = Lots(seed ^ 0x57_02e5);
+    let (dedup, store) = if !puts && lots.one_in(3) {
+        let kept = std::mem::replace(&mut scene.lots, lots);
+        let store = scene.fill_store();
+        scene.lots = kept;
+        (true, Some(store))
+    } else {
+        (dedup, store)
+    };
     if scene.lots.one_in(2) {
         scene.fill_destination();
     }
@@ -637,7 +647,7 @@ impl BothEnds {
                         Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
                     let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply: &reply };
                     let here =
-                        LocalSide { disk: &disk, manifest: None, store: None, snapshot: None, fetched: None };
+                        LocalSide { disk: &disk, manifest: None, store, snapshot: None, fetched: None };
                     let receive = landing::landing(transfer, watch, here).unwrap();
                     match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
                         (_, Some(e)) => Err(e),
@@ -1218,7 +1228,7 @@ fn a_sender_that_does_not_say_what_it_took_away_is_given_up() {
         let (disk, reply) = (Sys::new(), reply_on(&here));
         let what = Arc::new(everything(tmp.path().to_owned(), 1));
         let transfer = IncomingTransfer { policy: &policy, what, reply: &reply };
-        let side = LocalSide { disk: &disk, manifest: None, store: None, snapshot: None };
+        let side = LocalSide { disk: &disk, manifest: None, store: None, snapshot: None, fetched: None };
         let receive = landing::landing(transfer, watch, side).unwrap();
         let ended = receive_all(receive, &[here], &reply, None, ReceivingEnd::Client).1;
         tell.send((ended.map(|e| format!("{e:?}")), tmp.path().join("s").is_dir())).unwrap();

@@ -256,6 +256,23 @@ impl Store {
         *hasher.finalize().as_bytes()
     }
 
+    /// What a file from a source is called that is made of these blocks.
+    fn content_key(&self, values: &[Cv]) -> Key {
+        let mut hasher = blake3::Hasher::new_keyed(&self.scope);
+        hasher.update(b"content");
+        hasher.update(&(values.len() as u64).to_le_bytes());
+        for cv in values {
+            hasher.update(cv);
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Whether all of a file that was found by its source is what landed: every byte is read and compared.
+    pub(crate) fn is_what_landed(&self, file: &Arc<OwnedFd>) -> bool {
+        let Some(values) = values_of(file) else { return false };
+        self.landed_file(self.content_key(&values), 0).is_some_and(|landed| Arc::ptr_eq(&landed, file))
+    }
+
     /// The file that landed last from a source, if it is still as it landed. What it contains now is not looked at.
     pub(crate) fn landed_from(&self, source: &CameFrom) -> Option<Arc<OwnedFd>> {
         let key = self.source_key(source);
@@ -416,6 +433,8 @@ impl Store {
                 && block.at.is_multiple_of(BLOCK_BYTES)
                 && block.at.checked_add(block.len).is_some_and(|end| end <= info.size)
         };
+        let whole: Vec<Cv> = blocks.iter().map(|block| block.cv).collect();
+        let mut files = source.map(|source| [self.content_key(&whole), self.source_key(source)]);
         let fitting = blocks.iter().filter(fits);
         self.keep(&landed, fitting.clone());
         let mut blocks = fitting.peekable();
@@ -423,9 +442,9 @@ impl Store {
             let some: Vec<&Block> = blocks.by_ref().take(BLOCKS_AT_ONCE).collect();
             // As a block of one byte, so that it is found, used and evicted as they are; behind them, so that it is not the first
             // to go.
-            let source = source.filter(|_| blocks.peek().is_none()).map(|source| self.source_key(source));
+            let of_file = files.take_if(|_| blocks.peek().is_none());
             let some = some.into_iter().map(|block| (self.key(block), block.at, block.len));
-            let some = some.chain(source.map(|key| (key, 0, 1)));
+            let some = some.chain(of_file.into_iter().flatten().map(|key| (key, 0, 1)));
             let written = self.state().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
                 let file = writer.view().next_file();
                 writer.push(&Record::File { likeness, path: &path });
@@ -547,4 +566,29 @@ impl Store {
         }
         Ok((fd, info))
     }
+}
+
+/// The chaining values of all blocks of a file; `None` where it cannot be read.
+fn values_of(file: &OwnedFd) -> Option<Vec<Cv>> {
+    let size = Info::of(file).ok()?.size;
+    let mut room = vec![0; PIECE_BYTES];
+    let mut values = Vec::new();
+    for start in (0..size).step_by(BLOCK_BYTES as usize) {
+        let end = size.min(start + BLOCK_BYTES);
+        let mut value = blake3::Hasher::new();
+        value.set_input_offset(start);
+        let mut at = start;
+        while at < end {
+            let piece =
+                room.get_mut(..usize::try_from(end - at).map_or(PIECE_BYTES, |n| n.min(PIECE_BYTES)))?;
+            let read = read_full(file, at, piece).ok()?;
+            if read < piece.len() {
+                return None;
+            }
+            value.update(piece);
+            at += read as u64;
+        }
+        values.push(value.finalize_non_root());
+    }
+    Some(values)
 }

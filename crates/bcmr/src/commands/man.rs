@@ -17,7 +17,7 @@ What holds for every copy to and from another machine, and for single hosts; pla
 .I ${XDG_CACHE_HOME:\\-~/.cache}/bcmr
 The store of blocks of
 .BR bcmr\\-serve (1),
-and programs that
+that of what was downloaded, and programs that
 .BR bcmr\\-deploy (1)
 has put there.
 .TP
@@ -37,7 +37,7 @@ If it is not set, or \\(lqdumb\\(rq, no progress line is drawn.
 Where files are looked for and sockets are made.
 .TP
 .BR BCMR_CAS_DIR ,\\  BCMR_CAS_CAP_MB ,\\  BCMR_CAS_KEEP
-Where the store of blocks is, how much it remembers in MiB, and how much of blocks it keeps.
+Where stores of blocks are, how much each remembers in MiB, and how much of blocks it keeps.
 ";
 
 /// Writes bcmr(1) and one page for each command into `dir`, or prints bcmr(1).

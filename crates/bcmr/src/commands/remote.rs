@@ -281,8 +281,8 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
             let (target, manifest) = (target.clone(), job.manifest.clone());
             let from = meant_there(job, from, &way, watch.cancel)?;
             several(&target, from.len())?;
-            let (purpose, dated) = (job.purpose, job.dated);
-            peer::get(GetRequest { from, names, target, purpose, manifest, dated, way, policy }, watch)
+            let (purpose, dated, store) = (job.purpose, job.dated, job.store.clone());
+            peer::get(GetRequest { from, names, target, purpose, manifest, dated, store, way, policy }, watch)
         }
     }
 }

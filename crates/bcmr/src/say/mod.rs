@@ -950,9 +950,17 @@ pub fn receipt(show: &Show, r: &Receipt) -> Vec<String> {
         lines.push(format!("verified: {} read back from {from}, equal to the source", size(r.verified)));
         lines.extend(r.root.map(|root| format!("root hash: {}", hex(&root))));
     }
-    // What was there otherwise has a line of its own already, from the side that had it.
-    if let resumed @ 1.. = r.reused.saturating_sub(r.from_basis) {
+    let resumed = r.reused.saturating_sub(r.from_basis).saturating_sub(r.from_store);
+    if resumed > 0 {
         lines.push(format!("reused: {} that an earlier run had copied", size(resumed)));
+    }
+    // With -v each of these has a line of its own already, from the side that had it.
+    let told = show.verbose;
+    if let basis @ 1.. = if told { 0 } else { r.from_basis } {
+        lines.push(format!("reused: {} of what was there before", size(basis)));
+    }
+    if let store @ 1.. = if told { 0 } else { r.from_store } {
+        lines.push(format!("reused: {} from the store of blocks at the destination", size(store)));
     }
     if r.cloned.0 > 0 {
         let (count, bytes) = (files(r.cloned.0), size(r.cloned.1));

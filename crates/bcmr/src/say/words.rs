@@ -538,7 +538,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::NotSendersMessage => "a message that a sender does not send here: {0}",
         Reason::BadPiece => "a piece: {0}",
         Reason::BadContents => "contents: {0}",
-        Reason::FromStore => "{0} bytes came from the store of blocks there, and not over the line",
+        Reason::FromStore => {
+            "{0} bytes came from the store of blocks at the destination, and not over the line"
+        }
         Reason::FromBasis => "{0} bytes were reused from what was there before, and did not cross the line",
         Reason::SaidAndCame => "it was said to have {0} bytes, and {1} came",
         Reason::ConnectingAgain => "connecting again in {0} s, {1} more tries after that",
@@ -547,7 +549,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::OverSsh => "{0}; going on over ssh",
         Reason::PastSsh => "the data goes to {0}, sealed, past ssh",
-        Reason::StoreUnusable => "everything is sent: the store of blocks there cannot be used: {0}",
+        Reason::StoreUnusable => {
+            "everything is sent: the store of blocks at the destination cannot be used: {0}"
+        }
         Reason::PatternsTooLarge => {
             "more than another machine takes: {0} globs or regular expressions, {1} bytes each, {2} bytes of globs, {3} of regular expressions"
         }

@@ -184,6 +184,7 @@ struct Ui<'a> {
     resumed: AtomicU64,
     /// Bytes that were there in older versions, or under other names.
     from_basis: AtomicU64,
+    from_store: AtomicU64,
 }
 
 /// Both streams and what stands on them.
@@ -227,10 +228,11 @@ impl Ui<'_> {
         if let Event::Resumed { bytes, .. } = event {
             self.resumed.fetch_add(bytes, Ordering::Relaxed);
         }
-        if let Event::Note(Note { reason: Reason::FromBasis, about }) = &event
+        if let Event::Note(Note { reason: from @ (Reason::FromBasis | Reason::FromStore), about }) = &event
             && let Some(About::Text(bytes)) = about.first()
         {
-            self.from_basis.fetch_add(bytes.parse().unwrap_or(0), Ordering::Relaxed);
+            let sum = if *from == Reason::FromStore { &self.from_store } else { &self.from_basis };
+            sum.fetch_add(bytes.parse().unwrap_or(0), Ordering::Relaxed);
         }
         let screen = &mut *self.screen();
         if let Event::NewTarget = event {
@@ -297,6 +299,7 @@ impl<'a> Ui<'a> {
             by_scp,
             resumed: AtomicU64::new(0),
             from_basis: AtomicU64::new(0),
+            from_store: AtomicU64::new(0),
             show,
             began: Instant::now(),
             progress: Arc::default(),
@@ -490,7 +493,8 @@ impl<'a> Ui<'a> {
 
     /// Bytes that this run need not copy, or send.
     fn reused(&self) -> u64 {
-        self.resumed.load(Ordering::Relaxed).saturating_add(self.from_basis.load(Ordering::Relaxed))
+        let all = [&self.resumed, &self.from_basis, &self.from_store];
+        all.iter().fold(0, |sum, one| sum.saturating_add(one.load(Ordering::Relaxed)))
     }
 
     /// Whether a person is shown it unasked, or has asked.
@@ -514,6 +518,7 @@ impl<'a> Ui<'a> {
             root: root::of(&progress.hashes.take()),
             reused,
             from_basis: self.from_basis.load(Ordering::Relaxed),
+            from_store: self.from_store.load(Ordering::Relaxed),
             cloned: (
                 progress.cloned_files.load(Ordering::Relaxed),
                 progress.cloned_bytes.load(Ordering::Relaxed),

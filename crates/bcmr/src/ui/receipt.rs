@@ -35,6 +35,8 @@ pub struct Receipt {
     pub reused: u64,
     /// The second of these: from older versions, or from under other names.
     pub from_basis: u64,
+    /// And those that came from the store of blocks at the destination.
+    pub from_store: u64,
     /// Files and bytes whose blocks are shared with the source.
     pub cloned: (u64, u64),
     /// Left alone because they were there.

@@ -17,6 +17,7 @@ mod planned;
 mod put;
 mod random;
 mod server;
+mod store;
 mod survey;
 mod trees;
 mod walls;

@@ -100,6 +100,54 @@ fn what_is_there_already_is_not_sent_again() {
     assert!(again > bytes, "{again} bytes cannot be all of it");
 }
 
+/// What a machine has sent before it need not send again, whatever it is called there or here; by `copy` and `sync`, alone and in a
+/// tree. Another host gets no help of it, though it is the same machine.
+#[test]
+fn what_came_before_does_not_come_again() {
+    let test = "what_came_before_does_not_come_again";
+    let Some((far, own)) = counted_ssh(test) else { return };
+    let tmp = Tmp::new();
+    let bytes = 20 * MIB;
+    let content = noise(3, bytes);
+    tmp.file("src/once", &content);
+    tmp.file("elsewhere/renamed", &content);
+    let came = || passed(&own.p("log")).iter().map(|(_, down)| *down as usize).sum::<usize>();
+    let get = |line: Line, from: &str, name: &str| {
+        let before = came();
+        Dir::Get.ends(line, &far, &tmp.p(from), &tmp.p(name)).run().ok();
+        match tmp.p(from).is_dir() {
+            true => assert_same(&tmp.p(from), &tmp.p(name), CONTENT),
+            false => assert!(fs::read(tmp.p(name)).unwrap() == content),
+        }
+        // The relay says it when both ends are gone.
+        assert!(within(10, || came() > before), "the relay says nothing");
+        came() - before
+    };
+    let copy =
+        |flags: &str| far.bcmr("copy").args(format!("-r -T --compress=none {flags}").split_whitespace());
+    let first = get(copy("--dedup"), "src", "first");
+    assert!(first > bytes, "{first}");
+    let rows = [("copy", "src", "second"), ("copy", "elsewhere", "third"), ("sync", "elsewhere", "fourth")];
+    for (verb, from, name) in rows {
+        let line = if verb == "copy" { copy("") } else { far.bcmr("sync").args(["--compress=none"]) };
+        let again = get(line, from, name);
+        assert!(again < bytes / 10, "{verb} {from}: {again} bytes came");
+    }
+    let alone = get(far.bcmr("copy").args(["-T", "--parallel=3"]), "src/once", "alone");
+    assert!(alone < bytes / 10, "{alone}");
+    // To be told to go another way may be to be told to go elsewhere.
+    for flags in ["--no-dedup", "-o LogLevel=ERROR"] {
+        let all = get(copy(flags), "src", &format!("all{}", flags.len()));
+        assert!(all > bytes, "{flags}: {all}");
+    }
+    // What the store refers to is changed: nothing of it may get into a file.
+    for name in ["first/once", "second/once", "third/renamed", "fourth/renamed", "alone"] {
+        fs::write(tmp.p(name), noise(4, bytes)).unwrap();
+    }
+    let again = get(copy(""), "src", "fifth");
+    assert!(again > bytes, "{again} bytes cannot be all of it");
+}
+
 /// Questions about paths, over true ssh.
 #[test]
 fn looking() {

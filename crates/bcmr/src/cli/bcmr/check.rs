@@ -131,6 +131,8 @@ pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Resu
     let reach = reach(&a.connect, None, false, &host, config)?;
     let (names, manifest, unkept) = (None, None, vec!["check"]);
     let (dated, state, plan) = (None, None, SyncPlan::None);
+    // Nothing lands.
+    let store = None;
     Ok(RemoteJob {
         places,
         names,
@@ -140,6 +142,7 @@ pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Resu
         dated,
         plan,
         state,
+        store,
         reach,
         onward,
         unkept,

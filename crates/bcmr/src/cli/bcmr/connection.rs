@@ -77,7 +77,7 @@ pub struct RemoteArgs {
     /// Compress what is sent; auto does while the link is slower than that [default: auto]
     #[arg(hide_short_help = true, long, value_name = "HOW", value_enum)]
     pub compress: Option<CompressArg>,
-    /// Do not use the store of blocks on the other machine
+    /// Do not use the store of blocks at the destination
     #[arg(hide_short_help = true, long, overrides_with = "dedup")]
     pub no_dedup: bool,
     /// Use it, whatever the configuration says

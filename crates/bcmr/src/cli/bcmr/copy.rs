@@ -21,6 +21,7 @@ use super::output::{OutputArgs, show};
 use super::owners::{OwnerArgs, alter, preserved};
 use super::remote::{RemoteJob, onward};
 use super::resume::{ResumeArgs, resume};
+use super::store;
 use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
@@ -242,6 +243,7 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     let unkept = lost_over_scp(a);
     let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
     let (dated, state, plan) = (None, None, SyncPlan::None);
+    let store = store::of_downloads(config, env)?;
     Ok(RemoteJob {
         places,
         names,
@@ -251,6 +253,7 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
         dated,
         plan,
         state,
+        store,
         reach,
         onward,
         unkept,

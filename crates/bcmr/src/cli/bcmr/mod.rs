@@ -32,6 +32,7 @@ pub mod serve;
 pub mod sessions;
 pub mod settle;
 mod size;
+pub mod store;
 pub mod sync;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use super::jobs::jobs_for;
 use super::operands::{Operands, Places, above, operands};
 use super::output::{OutputArgs, show};
 use super::remote::{RemoteJob, onward};
+use super::store;
 use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
@@ -88,6 +89,7 @@ pub fn remote(a: &MoveArgs, places: Places, config: &Config, env: &Env) -> Resul
     let show = Show { far, again: Again::Same, ..show };
     let (purpose, unkept) = (Purpose::Copy, vec!["move"]);
     let (names, manifest, dated, state, plan) = (None, None, None, None, SyncPlan::None);
+    let store = store::of_downloads(config, env)?;
     Ok(RemoteJob {
         places,
         names,
@@ -96,6 +98,7 @@ pub fn remote(a: &MoveArgs, places: Places, config: &Config, env: &Env) -> Resul
         manifest,
         dated,
         state,
+        store,
         plan,
         reach,
         onward,

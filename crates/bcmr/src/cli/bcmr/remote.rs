@@ -2,6 +2,7 @@
 
 use super::connection::{ConnectArgs, PlaneArg, Reach, RemoteArgs, reach};
 use super::operands::{NamesFrom, Places};
+use super::store::Store;
 use crate::config::Config;
 use crate::show::Show;
 use crate::usage::Usage;
@@ -22,6 +23,8 @@ pub struct RemoteJob {
     pub plan: SyncPlan,
     /// Where it is remembered how the source is mounted.
     pub state: Option<PathBuf>,
+    /// The store of what came from other machines.
+    pub store: Option<Store>,
     pub reach: Reach,
     /// How the destination is reached where that is a third machine.
     pub onward: Option<Reach>,

@@ -10,6 +10,7 @@ use super::operands::{Operands, Places, above};
 use super::output::{OutputArgs, show};
 use super::owners::{OwnerArgs, alter};
 use super::remote::{RemoteJob, onward};
+use super::store;
 use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
@@ -349,6 +350,7 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
     let (places, unkept) = (contents_of(places), vec!["sync"]);
     let (dated, state) = (dated(a, env), env.state_dir.as_ref().map(|dir| dir.join("sync")));
     let (names, manifest, plan) = (None, None, planned(a, env));
+    let store = store::of_downloads(config, env)?;
     Ok(RemoteJob {
         places,
         names,
@@ -358,6 +360,7 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         dated,
         plan,
         state,
+        store,
         reach,
         onward,
         unkept,

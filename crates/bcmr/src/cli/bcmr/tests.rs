@@ -721,7 +721,7 @@ fn serving() {
     let with = |line: &str, config: &str, env: &Env| match parse(typed(line)).unwrap().command {
         Command::Serve(a) => {
             let config = crate::config::parse(config, Path::new("c"))?;
-            serve::request(&a, serve::store_keep(&config)?, env)
+            serve::request(&a, store::store_keep(&config)?, env)
         }
         other => panic!("{other:?}"),
     };

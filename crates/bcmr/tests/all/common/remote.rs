@@ -117,6 +117,11 @@ impl Far {
         self.own.p("home")
     }
 
+    /// The cache directory of who goes there.
+    pub fn cache(&self) -> PathBuf {
+        self.own.p("near cache")
+    }
+
     /// A path as it is typed.
     pub fn at(&self, path: impl AsRef<OsStr>) -> OsString {
         let mut word = OsString::from(format!("{HOST}:"));
@@ -138,6 +143,7 @@ impl Far {
     /// The same for a line that says itself what leads there.
     pub fn around(&self, mut line: Line) -> Line {
         line.0.env("XDG_CONFIG_HOME", self.own.p("no configuration"));
+        line.0.env("XDG_CACHE_HOME", self.cache());
         line.0.envs(self.env.iter().map(|(n, v)| (n, v)));
         line
     }

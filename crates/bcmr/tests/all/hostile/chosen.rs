@@ -17,6 +17,9 @@
 //! | operands, target, requests | client | are below the root | `client::` |
 //! | path to join | client | is a meeting's | `client::joins_that_are_stolen` |
 //! | blocks claimed | client | are proved | `client::a_hash_gives_nobody_a_block` |
+//! | blocks claimed | server | are of what it sent, and proved | `store::a_server_is_answered_from_what_it_sent_itself` |
+//! | machine and path that a file came from | client | give what a `Get` gives | `store::the_last_version_is_used_only_as_it_landed` |
+//! | the same | server | give what it sent | `store::sums_only_of_what_was_sent` |
 
 use super::peer::*;
 use crate::common::*;

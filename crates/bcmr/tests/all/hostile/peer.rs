@@ -598,11 +598,18 @@ impl Place {
                 None => OsString::from(arg),
             });
         }
-        let ssh: OsString = format!("'{}'", file.display()).into();
+        // The same word in each run, so that it means the same machine.
+        let word = self.tmp.p("wire ssh");
+        let _gone = std::fs::remove_file(&word).is_ok();
+        std::os::unix::fs::symlink(&file, &word).unwrap();
+        let ssh: OsString = format!("'{}'", word.display()).into();
         words.splice(1..1, [OsStr::new("--ssh").to_owned(), ssh, "--remote-program".into(), "peer".into()]);
         let over = Arc::new(AtomicBool::new(false));
         let mut command = limited(&words);
-        command.stdin(Stdio::null()).current_dir(self.tmp.path());
+        command
+            .stdin(Stdio::null())
+            .current_dir(self.tmp.path())
+            .env("XDG_CACHE_HOME", self.tmp.p("wire cache"));
         let (up, down) = ways(wire.path(), 0);
         let mut wire_of = Wire::on(&up, Arc::clone(&over));
         wire_of.ways = Some(wire.path().to_owned());
