@@ -77,10 +77,12 @@ pub mod wide {
     pub const UNDO: u64 = 0x10_0000;
     /// The sender takes away what the receiver has for good.
     pub const TAKES: u64 = 0x20_0000;
+    /// What only root can set, in an attribute of either side.
+    pub const HELD: u64 = 0x40_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 29] = [
+const NAMES: [(Features, &str); 30] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -110,6 +112,7 @@ const NAMES: [(Features, &str); 29] = [
     (Features { caps: 0, wide: wide::PLANNED }, "planned"),
     (Features { caps: 0, wide: wide::UNDO }, "undo"),
     (Features { caps: 0, wide: wide::TAKES }, "takes"),
+    (Features { caps: 0, wide: wide::HELD }, "held"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -186,7 +189,8 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
     let kept = policy::flags::KEEP_XATTR | policy::flags::KEEP_ACL;
     let deletes = policy::flags::MIRROR_DELETE | policy::flags::MIRROR_DELETE_EXCLUDED;
     let takes = policy::flags::TAKE_AWAY | policy::flags::TAKE_AWAY_MERGING;
-    let rows: [(bool, Features); 10] = [
+    let held = policy::flags::HELD_AT_SOURCE | policy::flags::HELD_AT_DEST;
+    let rows: [(bool, Features); 11] = [
         (true, Features { caps: 0, wide: wide::TREES }),
         (
             policy.choice(Choice::Durability) != policy::durability::CACHE,
@@ -203,6 +207,7 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
             Features { caps: 0, wide: wide::PLANNED },
         ),
         (policy.flags & takes != 0, Features { caps: 0, wide: wide::TAKES }),
+        (policy.flags & held != 0, Features { caps: 0, wide: wide::HELD }),
     ];
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
@@ -410,6 +415,8 @@ mod tests {
             (policy::flags::COMPARE, wide::COMPARED),
             (policy::flags::TAKE_AWAY, wide::TAKES),
             (policy::flags::TAKE_AWAY_MERGING, wide::TAKES),
+            (policy::flags::HELD_AT_SOURCE, wide::HELD),
+            (policy::flags::HELD_AT_DEST, wide::HELD),
         ];
         for (flag, bit) in flagged {
             let policy = Policy { flags: flag, ..plain.clone() };

@@ -31,7 +31,8 @@ pub(crate) const OURS: Features = Features {
         | wide::PLANNED
         | wide::UNDO
         | wide::PLANS
-        | wide::TAKES,
+        | wide::TAKES
+        | wide::HELD,
 };
 
 /// What a client with these options offers.
@@ -60,7 +61,13 @@ pub(super) fn offered(way: &Way, owners: OwnersBy) -> Features {
 
 /// Of what a copy needs, what a sender must know; the rest is the receiver's, which is here.
 pub(super) fn needed_of_sender(required: Features) -> Features {
-    let wide = wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY | wide::LEFT_OUT | wide::TAKES;
+    let wide = wide::TREES
+        | wide::ATTRIBUTES
+        | wide::HOLES
+        | wide::SURVEY
+        | wide::LEFT_OUT
+        | wide::TAKES
+        | wide::HELD;
     required.and(Features { caps: 0, wide })
 }
 

@@ -5,6 +5,7 @@ use super::collide::{CopyCollideArgs, Update};
 use super::columns::Columns;
 use super::connection::{ConnectArgs, Reach, RemoteArgs};
 use super::copy::{CopyJob, SharingArg};
+use super::fake_super::FakeSuperArgs;
 use super::filters::{FilterArgs, RuleArg};
 use super::how::{HowArgs, VerifyArg};
 use super::io::IoArgs;
@@ -179,6 +180,7 @@ fn every_option_has_its_columns() {
         .chain(of::<FilterArgs>())
         .chain(of::<KeepArgs>())
         .chain(of::<OwnerArgs>())
+        .chain(of::<FakeSuperArgs>())
         .chain(of::<CopyCollideArgs>())
         .chain(of::<HowArgs>())
         .chain(of::<IoArgs>())
