@@ -202,7 +202,11 @@ pub(crate) fn read_attributes(
 }
 
 /// Where a link leads that a file stands for.
-pub(crate) fn target(file: &OwnedFd) -> io::Result<CString> {
+fn target(file: &OwnedFd) -> io::Result<CString> {
+    // V4: something else may have been put in its place.
+    if Info::of(file)?.kind != Kind::File {
+        return Err(io::Error::from_raw_os_error(fastcopy::errno::EINVAL));
+    }
     let mut room = vec![0; TARGET_BYTES_MAX + 1];
     let bytes = fastcopy::read_write::read_full(file, 0, &mut room)?;
     room.truncate(bytes);

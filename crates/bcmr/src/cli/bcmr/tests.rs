@@ -615,6 +615,7 @@ fn what_is_lost_without_a_peer() {
         ("--remote-sudo", &["--remote-sudo"]),
         ("--chown 1:2 --chmod go-w", &["--chown", "--chmod"]),
         ("--usermap 1:2 --groupmap 1:2 --numeric-ids", &["--usermap", "--groupmap", "--numeric-ids"]),
+        ("--archive --fake-super", &["--archive", "--fake-super"]),
         ("-T", &["-T"]),
         ("-CV --sync", &["-V", "--sync", "-C"]),
         ("--include x", &["--include"]),
