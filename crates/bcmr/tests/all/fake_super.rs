@@ -168,6 +168,25 @@ fn nothing_is_lost_near_and_far() {
     }
 }
 
+/// A server that is confined to a root holds and gives back, devices too, which it makes none of.
+#[test]
+fn behind_a_wall() {
+    needs!(is_root(), "giving owners needs root");
+    let tmp = Tmp::new();
+    plant(&tmp);
+    tmp.dir("root");
+    let far = || Far::pipe().serving(&format!("--root {}", tmp.p("root").display()));
+    let run = |flags: &str, dir: Dir, src: &Path, dst: &Path| {
+        let far = far();
+        dir.ends(far.bcmr("sync").args(flags.split_whitespace()), &far, src, dst).run()
+    };
+    run("--fake-super", Dir::Put, &tmp.p("s"), Path::new("/held")).ok();
+    is_harmless(&tmp.p("root/held"), 0, "behind a wall");
+    assert_eq!(run("-i --fake-super", Dir::Put, &tmp.p("s"), Path::new("/held")).ok().out, "");
+    run("--fake-super=src", Dir::Get, Path::new("/held"), &tmp.p("back")).ok();
+    given_back(&tmp, "back", "from behind a wall");
+}
+
 /// What changed at the source, in attributes alone or in kind, is brought up to date, and no more; what it lacks goes.
 #[test]
 fn the_next_day() {
