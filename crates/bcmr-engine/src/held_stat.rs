@@ -9,13 +9,12 @@ use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::{self, Of, XattrBuffer};
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
-use std::fmt::Write as _;
 use std::io;
 use std::os::fd::OwnedFd;
 
 /// The attribute's name.
 pub(crate) const ATTRIBUTE: &CStr = c"user.rsync.%stat";
-/// What is in here is nobody's own: attributes that only root can set are held under such names.
+/// No user has attributes of their own in here: those that only root can set are held under such names.
 const FAMILY: &[u8] = b"user.rsync.";
 /// No value that is one is longer.
 const BYTES_MAX: usize = 64;
@@ -57,10 +56,7 @@ impl HeldStat {
     pub(crate) fn value(&self) -> Vec<u8> {
         let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(0, |(bits, _)| *bits);
         let (major, minor) = (fastcopy::meta::major(self.rdev), fastcopy::meta::minor(self.rdev));
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = write!(text, "{:o} {major},{minor} {}:{}", kind | self.mode, self.uid, self.gid);
-        text.into_bytes()
+        format!("{:o} {major},{minor} {}:{}", kind | self.mode, self.uid, self.gid).into_bytes()
     }
 
     /// What a value says; nothing where it is none, to the letter.
@@ -112,7 +108,7 @@ impl HeldStat {
 }
 
 /// What became of a look at the attribute.
-pub(crate) enum Held {
+pub(crate) enum HeldLook {
     /// It has none: it is what it is.
     Nothing,
     As(HeldStat),
@@ -121,25 +117,25 @@ pub(crate) enum Held {
 }
 
 /// What the attribute of `of` says, which is really `info`.
-pub(crate) fn held(of: Of<'_>, info: &Info) -> io::Result<Held> {
+pub(crate) fn held(of: Of<'_>, info: &Info) -> io::Result<HeldLook> {
     if !matches!(info.kind, Kind::File | Kind::Dir) {
-        return Ok(Held::Nothing);
+        return Ok(HeldLook::Nothing);
     }
     let mut value = Vec::new();
-    let Some(value) = xattr::get(of, ATTRIBUTE, &mut value)? else { return Ok(Held::Nothing) };
+    let Some(value) = xattr::get(of, ATTRIBUTE, &mut value)? else { return Ok(HeldLook::Nothing) };
     // A directory has entries, and nothing else has any.
     let stat = HeldStat::parsed(value).filter(|held| (held.kind == Kind::Dir) == (info.kind == Kind::Dir));
-    Ok(stat.map_or(Held::Unreadable, Held::As))
+    Ok(stat.map_or(HeldLook::Unreadable, HeldLook::As))
 }
 
 /// The same as what it is meant to be; where the attribute is unreadable, nothing.
 pub(crate) fn meant(of: Of<'_>, info: Info) -> io::Result<Option<Info>> {
     Ok(match held(of, &info)? {
-        Held::Nothing => Some(info),
-        Held::As(HeldStat { kind, mode, uid, gid, rdev }) => {
+        HeldLook::Nothing => Some(info),
+        HeldLook::As(HeldStat { kind, mode, uid, gid, rdev }) => {
             Some(Info { kind, mode, uid, gid, rdev, ..info })
         }
-        Held::Unreadable => None,
+        HeldLook::Unreadable => None,
     })
 }
 
@@ -153,7 +149,7 @@ fn is_of_family(attr: &[u8]) -> bool {
     attr.starts_with(FAMILY)
 }
 
-/// Whether an attribute of a source is none that anybody gives to its copy: it would be taken for what a side of this copy
+/// Whether an attribute of a source is not given to its copy: it would be taken for what a side of this copy
 /// holds.
 pub(crate) fn hides(preserve: &Preserve, attr: &[u8]) -> bool {
     (preserve.at_source.is_held() || preserve.at_dest.is_held()) && is_of_family(attr)

@@ -333,8 +333,7 @@ fn apply(
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
     let Wanted { owner, mode, owner_told, replaced, stays, keep } = wanted;
-    let p = &keep.preserve;
-    let kind = info.kind;
+    let (p, kind) = (&keep.preserve, info.kind);
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
         return Ok(());
@@ -393,7 +392,7 @@ fn apply(
             lost.push(loss(Op::SetAttributesOf, e));
         }
         if has_acl {
-            // Who it names are others here, and they would be let in.
+            // The users that it names are others here, and they would be let in.
             lost.push(Fault::ours(Side::Dest, Op::SetAttributesOf, Code::MetadataLost, Reason::AclNotHeld));
         }
         match copied {
@@ -416,24 +415,36 @@ fn apply(
         }
     }
     if let Some(mode) = mode.filter(|_| kind != Kind::Link && !holds) {
-        let lend = mode & LEND;
-        let mode = if owned { mode } else { mode & !LEND };
-        if !owned && lend != 0 && kind == Kind::File {
-            let note = Reason::SetidLeftOut;
-            lost.push(Fault::ours(Side::Dest, Op::SetModeOf, Code::MetadataLost, note));
-        }
         // A directory's inherited setgid stays when the mode is not kept.
         let inherited = if kind == Kind::Dir && !p.mode { born.mode & 0o2000 } else { 0 };
-        let mode = mode | inherited;
         // chown may have cleared bits since `born`; an ACL may have set others. Only a plain birth is trusted.
         let untouched = owner.is_none_or(|o| o == (born.uid, born.gid)) && !had_acl && !keep.default_acl;
-        if !(untouched && born.mode == mode)
-            && let Err(e) = thing.set_mode(mode)
-        {
-            lost.push(loss(Op::SetModeOf, e));
-        }
+        settle_mode(thing, (mode, inherited), (kind, owned), untouched.then_some(born.mode), lost);
     }
     Ok(())
+}
+
+/// Gives `thing` its mode, unless that is what it has `now`; without setuid and setgid where it does not have the owner that they
+/// were meant for. The inherited bits stay in any case.
+fn settle_mode(
+    thing: Thing<'_>,
+    (mode, inherited): (u32, u32),
+    (kind, owned): (Kind, bool),
+    now: Option<u32>,
+    lost: &mut Vec<Fault>,
+) {
+    let lend = mode & LEND;
+    let mode = if owned { mode } else { mode & !LEND };
+    if !owned && lend != 0 && kind == Kind::File {
+        let note = Reason::SetidLeftOut;
+        lost.push(Fault::ours(Side::Dest, Op::SetModeOf, Code::MetadataLost, note));
+    }
+    let mode = mode | inherited;
+    if now != Some(mode)
+        && let Err(e) = thing.set_mode(mode)
+    {
+        lost.push(loss(Op::SetModeOf, e));
+    }
 }
 
 /// What something is to be, where it belongs to this user as `born` and the rest is held beside.

@@ -85,7 +85,7 @@ fn is_harmless(root: &Path, owner: u32, what: &str) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Near,
-    /// The destination, or the source, is on another machine, whose user is nobody.
+    /// The destination, or the source, is on another machine, and its user there has no rights.
     Far(Dir),
     /// Both are, and it goes through here.
     Between,
@@ -293,7 +293,7 @@ fn rsync_reads_and_writes_the_same() {
     given_back(&tmp, "theirs by bcmr", "bcmr gives back");
 }
 
-/// What somebody else wrote into the attribute is believed to the letter or not at all.
+/// What another program wrote into the attribute is believed to the letter or not at all.
 #[test]
 fn attributes_that_are_none() {
     needs!(is_root() && has_tool("setpriv"), "giving owners needs root");
@@ -352,7 +352,7 @@ fn attributes_are_not_planted() {
             assert_eq!(of(name, "user.rsync.%aacl"), None, "{way:?} {name}");
             assert_eq!(of(name, "user.own").as_deref(), Some("stays"), "{way:?} {name}");
         }
-        // Somebody has spoilt, or forged, what the destination has.
+        // Another program has spoilt, or forged, what the destination has.
         set(&tmp.p("held/a"), HELD, b"no such thing");
         set(&tmp.p("held/b"), HELD, b"104755 0,0 0:0");
         set(&tmp.p("held/dir"), HELD, b"104755 0,0 0:0");
