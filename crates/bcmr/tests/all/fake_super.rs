@@ -33,6 +33,7 @@ fn plant(tmp: &Tmp) {
     file("plain", 0, 0, 0o644);
     file("users", 1234, 5678, 0o640);
     file("setuid", 1234, 5678, 0o6755);
+    file("setuid in its group", 1234, 0, 0o4755);
     file("closed", NOBODY, NOBODY, 0);
     file("sub/deep/read only", 7, 8, 0o444);
     give(&tmp.file("s/large", noise(1, 5 << 20)), 77, 88, 0o4711);
