@@ -17,6 +17,7 @@ mod disk;
 pub mod error;
 pub mod event;
 mod fault;
+mod held_stat;
 mod node;
 mod ordered;
 pub mod password;

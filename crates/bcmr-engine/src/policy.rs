@@ -73,6 +73,23 @@ pub enum FollowDestination {
     Always,
 }
 
+/// Where one side of a copy has what only root can set: owner and group, setuid and its like, and what kind of thing it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privileged {
+    /// It is what the kernel says.
+    Real,
+    /// An attribute of an ordinary file or directory says it, in rsync's form (`--fake-super`).
+    Held,
+}
+
+impl Privileged {
+    /// Whether an attribute says it.
+    #[must_use]
+    pub fn is_held(self) -> bool {
+        self == Privileged::Held
+    }
+}
+
 /// What of the metadata is kept. Everything that is not kept follows cp: mode is the source's under the umask
 /// (or, when a file is replaced, the replaced file's), owner and times are new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,18 +106,36 @@ pub struct Preserve {
     pub xattr: bool,
     /// POSIX ACLs, access and default.
     pub acl: bool,
+    /// Where the source has what only root can set.
+    pub at_source: Privileged,
+    /// Where the destination has it.
+    pub at_dest: Privileged,
 }
 
 impl Preserve {
     /// Nothing.
-    pub const NONE: Preserve =
-        Preserve { mode: false, owner: false, times: false, links: false, xattr: false, acl: false };
+    pub const NONE: Preserve = Preserve {
+        mode: false,
+        owner: false,
+        times: false,
+        links: false,
+        xattr: false,
+        acl: false,
+        ..Preserve::ALL
+    };
     /// Everything (`--archive`).
-    pub const ALL: Preserve =
-        Preserve { mode: true, owner: true, times: true, links: true, xattr: true, acl: true };
+    pub const ALL: Preserve = Preserve {
+        mode: true,
+        owner: true,
+        times: true,
+        links: true,
+        xattr: true,
+        acl: true,
+        at_source: Privileged::Real,
+        at_dest: Privileged::Real,
+    };
     /// What plain `-p` means to cp: mode (with ACLs), owner, times.
-    pub const CP: Preserve =
-        Preserve { mode: true, owner: true, times: true, links: false, xattr: false, acl: true };
+    pub const CP: Preserve = Preserve { links: false, xattr: false, ..Preserve::ALL };
 }
 
 /// How much it matters when metadata cannot be kept.

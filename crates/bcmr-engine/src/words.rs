@@ -186,6 +186,8 @@ Op {
     ReadPlanOfSync = 187,
     ApplyPlan = 188,
     PlanSync = 210,
+    HoldOwnerOf = 230,
+    HoldEveryOwner = 231,
 }}
 
 numbered! {
@@ -576,6 +578,9 @@ Reason {
     PlanMergesHere = 762,
     TreeLacksSome = 763,
     OnlyCopiesBetweenMachines = 780,
+    HeldUnreadable = 790,
+    AclNotHeld = 791,
+    OwnersNotHeld = 792,
     NoneMatches = 680,
 }}
 

@@ -79,10 +79,12 @@ pub mod wide {
     pub const TAKES: u64 = 0x20_0000;
     /// A client that receives has a store of blocks and may be asked about them.
     pub const STORES: u64 = 0x40_0000;
+    /// What only root can set, in an attribute of either side.
+    pub const HELD: u64 = 0x80_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 30] = [
+const NAMES: [(Features, &str); 31] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -113,6 +115,7 @@ const NAMES: [(Features, &str); 30] = [
     (Features { caps: 0, wide: wide::UNDO }, "undo"),
     (Features { caps: 0, wide: wide::TAKES }, "takes"),
     (Features { caps: 0, wide: wide::STORES }, "stores"),
+    (Features { caps: 0, wide: wide::HELD }, "held"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -189,7 +192,8 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
     let kept = policy::flags::KEEP_XATTR | policy::flags::KEEP_ACL;
     let deletes = policy::flags::MIRROR_DELETE | policy::flags::MIRROR_DELETE_EXCLUDED;
     let takes = policy::flags::TAKE_AWAY | policy::flags::TAKE_AWAY_MERGING;
-    let rows: [(bool, Features); 10] = [
+    let held = policy::flags::HELD_AT_SOURCE | policy::flags::HELD_AT_DEST;
+    let rows: [(bool, Features); 11] = [
         (true, Features { caps: 0, wide: wide::TREES }),
         (
             policy.choice(Choice::Durability) != policy::durability::CACHE,
@@ -206,6 +210,7 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
             Features { caps: 0, wide: wide::PLANNED },
         ),
         (policy.flags & takes != 0, Features { caps: 0, wide: wide::TAKES }),
+        (policy.flags & held != 0, Features { caps: 0, wide: wide::HELD }),
     ];
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
@@ -413,6 +418,8 @@ mod tests {
             (policy::flags::COMPARE, wide::COMPARED),
             (policy::flags::TAKE_AWAY, wide::TAKES),
             (policy::flags::TAKE_AWAY_MERGING, wide::TAKES),
+            (policy::flags::HELD_AT_SOURCE, wide::HELD),
+            (policy::flags::HELD_AT_DEST, wide::HELD),
         ];
         for (flag, bit) in flagged {
             let policy = Policy { flags: flag, ..plain.clone() };
@@ -434,7 +441,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x7f_ffff));
+        assert_eq!(all, set(0x7f, 0xff_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

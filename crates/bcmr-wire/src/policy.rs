@@ -71,8 +71,13 @@ pub mod flags {
     /// With `COMPARE`: each difference says what both sides are like.
     pub const ALIKE: u64 = 1 << 26;
 
+    /// Owner, mode and kind of the source's files are what their attribute says.
+    pub const HELD_AT_SOURCE: u64 = 1 << 29;
+    /// The destination's files hold theirs in an attribute.
+    pub const HELD_AT_DEST: u64 = 1 << 30;
+
     /// All of them.
-    pub const ALL: u64 = (1 << 29) - 1;
+    pub const ALL: u64 = (1 << 31) - 1;
 }
 
 /// `[remove.flags]`
@@ -272,7 +277,7 @@ mod tests {
         for bit in 0..64 {
             assert_eq!(
                 check(1 << bit, [0; 8]).is_ok(),
-                bit < 16 || matches!(bit, 19..=25 | 27..=28),
+                bit < 16 || matches!(bit, 19..=25 | 27..=30),
                 "bit {bit}"
             );
         }
@@ -337,6 +342,8 @@ mod tests {
             ALIKE,
             TAKE_AWAY,
             TAKE_AWAY_MERGING,
+            HELD_AT_SOURCE,
+            HELD_AT_DEST,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));

@@ -63,6 +63,24 @@ fn stamps(atime: Time, mtime: Time) -> Timestamps {
     Timestamps { last_access: spec(atime), last_modification: spec(mtime) }
 }
 
+/// The number of a device, of its two parts (makedev(3)).
+#[must_use]
+pub fn device(major: u32, minor: u32) -> u64 {
+    rustix::fs::makedev(major, minor)
+}
+
+/// The first part of a device's number.
+#[must_use]
+pub fn major(device: u64) -> u32 {
+    rustix::fs::major(device)
+}
+
+/// The second.
+#[must_use]
+pub fn minor(device: u64) -> u32 {
+    rustix::fs::minor(device)
+}
+
 /// `ftruncate`.
 pub fn set_length(fd: impl AsFd, bytes: u64) -> io::Result<()> {
     retry(|| rustix::fs::ftruncate(fd.as_fd(), bytes))

@@ -8,11 +8,13 @@
 
 use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, Side};
 use crate::error::{Code, Op, Reason};
-use crate::policy::{Preserve, Strictness};
+use crate::held_stat::{self, HeldStat};
+use crate::policy::{Preserve, Privileged, Strictness};
 use crate::stage;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
+use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsFd;
@@ -74,12 +76,13 @@ impl<'a> From<'a> {
 
     fn read(
         self,
+        side: Privileged,
         buffer: &mut XattrBuffer,
         wanted: impl Fn(&CStr) -> bool,
         mut each: impl FnMut(&CStr, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         match self {
-            From::Kernel(of) => xattr::read(of, buffer, wanted, each),
+            From::Kernel(of) => held_stat::read_attributes(of, side, buffer, wanted, each),
             From::Carried(list) => {
                 list.iter().filter(|(name, _)| wanted(name)).try_for_each(|(name, value)| each(name, value))
             }
@@ -194,7 +197,7 @@ impl Replaced<'_> {
         let exact = p.xattr && keep.strictness == Strictness::Archive;
         let wanted = |attr: &CStr| {
             let attr = attr.to_bytes();
-            if is_acl(attr) { !p.acl } else { !exact && outlives_writing(attr) }
+            if is_acl(attr) { !p.acl } else { !exact && outlives_writing(attr) && !held_stat::hides(p, attr) }
         };
         let (mut found, mut failed) = (Vec::new(), None);
         if let Err(e) = xattr::read(Of::At(self.dir, self.name), buffer, wanted, |attr, value| {
@@ -330,8 +333,7 @@ fn apply(
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
     let Wanted { owner, mode, owner_told, replaced, stays, keep } = wanted;
-    let p = &keep.preserve;
-    let kind = info.kind;
+    let (p, kind) = (&keep.preserve, info.kind);
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
         return Ok(());
@@ -339,7 +341,12 @@ fn apply(
     let born = thing.info().map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
     // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
     let mut owned = owner.is_some() || kind != Kind::File || (born.uid, born.gid) == (info.uid, info.gid);
-    if let Some((uid, gid)) = owner
+    let holds = p.at_dest.is_held();
+    if holds {
+        // Before the attributes of the source: its owner may write them by the mode that it really gets.
+        hold(thing, &born, meant_for(info, owner, mode, &born), lost);
+        owned = true;
+    } else if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
     {
         owned = set_owner(thing, &born, (uid, gid), owner_told, keep, lost);
@@ -355,15 +362,24 @@ fn apply(
     }
     // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
     let acl = p.acl && kind != Kind::Link;
-    let wanted = |name: &CStr| if is_acl(name.to_bytes()) { acl } else { p.xattr };
+    let wanted = |name: &CStr| {
+        let name = name.to_bytes();
+        if is_acl(name) { acl } else { p.xattr && !held_stat::hides(p, name) }
+    };
     let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, buffer, keep, lost));
     // A directory may have been there before; anything may have inherited an ACL.
     let foreign = kind == Kind::Dir || stays || keep.default_acl;
     let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
         let mut failed = None;
-        let copied = source.read(buffer, wanted, |name, value| {
+        let mut has_acl = false;
+        let copied = source.read(p.at_source, buffer, wanted, |name, value| {
+            if holds && is_acl(name.to_bytes()) {
+                has_acl = true;
+                return Ok(());
+            }
             had_acl |= name == ACL_ACCESS;
+            let name = &*if holds { held_stat::held_name(name) } else { Cow::Borrowed(name) };
             if foreign {
                 had.push(name.to_owned());
             }
@@ -375,10 +391,22 @@ fn apply(
         if let Some(e) = failed {
             lost.push(loss(Op::SetAttributesOf, e));
         }
+        if has_acl {
+            // The users that it names are others here, and they would be let in.
+            lost.push(Fault::ours(Side::Dest, Op::SetAttributesOf, Code::MetadataLost, Reason::AclNotHeld));
+        }
         match copied {
             Ok(()) if foreign => {
                 let all = p.xattr && keep.strictness == Strictness::Archive;
-                if let Err(e) = remove_foreign(thing.of(), buffer, &had, acl, (all, stays)) {
+                let foreign = |name: &[u8]| {
+                    !(holds && name == held_stat::ATTRIBUTE.to_bytes())
+                        && if is_acl(name) {
+                            acl
+                        } else {
+                            all && is_own(name) || stays && !outlives_writing(name)
+                        }
+                };
+                if let Err(e) = remove_foreign(thing.of(), buffer, &had, foreign) {
                     lost.push(loss(Op::RemoveAttributesOf, e));
                 }
             }
@@ -386,49 +414,86 @@ fn apply(
             Err(e) => lost.push(Fault { side: Side::Source, ..loss(Op::ReadAttributesOf, e) }),
         }
     }
-    if let Some(mode) = mode.filter(|_| kind != Kind::Link) {
-        let lend = mode & LEND;
-        let mode = if owned { mode } else { mode & !LEND };
-        if !owned && lend != 0 && kind == Kind::File {
-            let note = Reason::SetidLeftOut;
-            lost.push(Fault::ours(Side::Dest, Op::SetModeOf, Code::MetadataLost, note));
-        }
+    if let Some(mode) = mode.filter(|_| kind != Kind::Link && !holds) {
         // A directory's inherited setgid stays when the mode is not kept.
         let inherited = if kind == Kind::Dir && !p.mode { born.mode & 0o2000 } else { 0 };
-        let mode = mode | inherited;
         // chown may have cleared bits since `born`; an ACL may have set others. Only a plain birth is trusted.
         let untouched = owner.is_none_or(|o| o == (born.uid, born.gid)) && !had_acl && !keep.default_acl;
-        if !(untouched && born.mode == mode)
-            && let Err(e) = thing.set_mode(mode)
-        {
-            lost.push(loss(Op::SetModeOf, e));
-        }
+        settle_mode(thing, (mode, inherited), (kind, owned), untouched.then_some(born.mode), lost);
     }
     Ok(())
 }
 
-/// Removes what came from the directory above or was there before, and not from the source: ACLs (`acl`), and where
-/// source and copy are to be alike in everything (`all`) a person's own attributes; of a file that keeps its content
-/// (`stays`) also what writing into it would have taken away. What the system puts on files (labels) stays.
+/// Gives `thing` its mode, unless that is what it has `now`; without setuid and setgid where it does not have the owner that they
+/// were meant for. The inherited bits stay in any case.
+fn settle_mode(
+    thing: Thing<'_>,
+    (mode, inherited): (u32, u32),
+    (kind, owned): (Kind, bool),
+    now: Option<u32>,
+    lost: &mut Vec<Fault>,
+) {
+    let lend = mode & LEND;
+    let mode = if owned { mode } else { mode & !LEND };
+    if !owned && lend != 0 && kind == Kind::File {
+        let note = Reason::SetidLeftOut;
+        lost.push(Fault::ours(Side::Dest, Op::SetModeOf, Code::MetadataLost, note));
+    }
+    let mode = mode | inherited;
+    if now != Some(mode)
+        && let Err(e) = thing.set_mode(mode)
+    {
+        lost.push(loss(Op::SetModeOf, e));
+    }
+}
+
+/// What something is to be, where it belongs to this user as `born` and the rest is held beside.
+fn meant_for(info: &Info, owner: Option<(u32, u32)>, mode: Option<u32>, born: &Info) -> HeldStat {
+    let (uid, gid) = owner.unwrap_or((born.uid, born.gid));
+    HeldStat { mode: mode.unwrap_or(born.mode), uid, gid, ..HeldStat::of(info) }
+}
+
+/// Gives `thing` as much of what it is to be as its owner can and may without root, and the attribute that says all of it where
+/// that is not the same.
+fn hold(thing: Thing<'_>, born: &Info, meant: HeldStat, lost: &mut Vec<Fault>) {
+    let mode = meant.real_mode(born.gid);
+    if mode != born.mode
+        && let Err(e) = thing.set_mode(mode)
+    {
+        lost.push(loss(Op::SetModeOf, e));
+    }
+    let held = match thing.info() {
+        Ok(real) if meant.is_plainly(&real) => xattr::remove(thing.of(), held_stat::ATTRIBUTE),
+        Ok(_) => xattr::set(thing.of(), held_stat::ATTRIBUTE, &meant.value()),
+        Err(e) => Err(e),
+    };
+    if let Err(e) = held {
+        lost.push(loss(Op::HoldOwnerOf, e));
+    }
+}
+
+/// Removes what came from the directory above or was there before, and not from the source, as far as it is `foreign`: ACLs, and
+/// where source and copy are to be alike in everything a person's own attributes; of a file that keeps its content also what
+/// writing into it would have taken away. What the system puts on files (labels) stays.
 fn remove_foreign(
     of: Of<'_>,
     buffer: &mut XattrBuffer,
     had: &[CString],
-    acl: bool,
-    (all, stays): (bool, bool),
+    foreign: impl Fn(&[u8]) -> bool,
 ) -> io::Result<()> {
-    let wanted = |name: &CStr| {
-        let name = name.to_bytes();
-        if is_acl(name) { acl } else { all && is_own(name) || stays && !outlives_writing(name) }
-    };
-    let mut foreign: Vec<CString> = Vec::new();
-    xattr::read(of, buffer, wanted, |name, _| {
-        if !had.iter().any(|h| h.as_c_str() == name) {
-            foreign.push(name.to_owned());
-        }
-        Ok(())
-    })?;
-    foreign.iter().try_for_each(|name| xattr::remove(of, name))
+    let mut found: Vec<CString> = Vec::new();
+    xattr::read(
+        of,
+        buffer,
+        |name| foreign(name.to_bytes()),
+        |name, _| {
+            if !had.iter().any(|h| h.as_c_str() == name) {
+                found.push(name.to_owned());
+            }
+            Ok(())
+        },
+    )?;
+    found.iter().try_for_each(|name| xattr::remove(of, name))
 }
 
 /// What sealing would change of the attributes of `name`, as far as an [`Info`] does not tell.
@@ -444,25 +509,30 @@ pub(super) fn differ(
         return Ok(None);
     }
     let source = match src {
-        Attributes::Dir(dir) => attributes(Of::Handle(dir.as_fd()), kind, p)?,
-        Attributes::At(dir, name) => attributes(Of::At(dir, name), kind, p)?,
+        Attributes::Dir(dir) => attributes(Of::Handle(dir.as_fd()), kind, p, p.at_source)?,
+        Attributes::At(dir, name) => attributes(Of::At(dir, name), kind, p, p.at_source)?,
         Attributes::Carried(list) => {
             list.iter().map(|(name, value)| (name.to_bytes().to_vec(), value.clone())).collect()
         }
     };
-    Ok(change(kind, p, keep.strictness, &source, &attributes(Of::At(dir, name), kind, p)?))
+    Ok(change(kind, p, keep.strictness, &source, &attributes(Of::At(dir, name), kind, p, p.at_dest)?))
 }
 
 /// Attributes, names and values.
 pub(crate) type AttributeList = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The attributes of something, of those that the policy takes from a source.
-pub(crate) fn attributes(of: Of<'_>, kind: Kind, p: &Preserve) -> io::Result<AttributeList> {
+/// The attributes of something on one side, of those that the policy takes from a source.
+pub(crate) fn attributes(
+    of: Of<'_>,
+    kind: Kind,
+    p: &Preserve,
+    side: Privileged,
+) -> io::Result<AttributeList> {
     let acl = p.acl && kind != Kind::Link;
     let mut found = AttributeList::new();
     if p.xattr || acl {
         let wanted = |attr: &CStr| if is_acl(attr.to_bytes()) { acl } else { p.xattr };
-        xattr::read(of, &mut XattrBuffer::default(), wanted, |attr, value| {
+        held_stat::read_attributes(of, side, &mut XattrBuffer::default(), wanted, |attr, value| {
             found.push((attr.to_bytes().to_vec(), value.to_vec()));
             Ok(())
         })?;
@@ -481,11 +551,14 @@ pub(crate) fn change(
     there: &AttributeList,
 ) -> Option<Reason> {
     let exact = p.xattr && strictness == Strictness::Archive;
+    // ACLs are nothing that is held.
+    let counts = |attr: &[u8]| !(p.at_dest.is_held() && is_acl(attr));
+    let source = || source.iter().filter(|(attr, _)| counts(attr) && !held_stat::hides(p, attr));
     let goes =
         |attr: &[u8]| is_acl(attr) || exact && is_own(attr) || kind == Kind::File && !outlives_writing(attr);
-    let lacks = |attr: &[u8]| !source.iter().any(|(of_source, _)| of_source == attr);
-    let set = source.iter().find(|one| !there.contains(one));
-    let removed = || there.iter().find(|(attr, _)| goes(attr) && lacks(attr));
+    let lacks = |attr: &[u8]| !source().any(|(of_source, _)| of_source == attr);
+    let set = source().find(|one| !there.contains(one));
+    let removed = || there.iter().find(|(attr, _)| counts(attr) && goes(attr) && lacks(attr));
     set.or_else(removed).map(|(attr, _)| if is_acl(attr) { Reason::ByAcl } else { Reason::ByAttributes })
 }
 

@@ -10,7 +10,8 @@ use super::{
 use crate::blocks::{BLOCK_BYTES, aligned, in_pieces};
 use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
-use crate::policy::{Durability, Io, Sparse, Verify};
+use crate::held_stat;
+use crate::policy::{CopyPolicy, Durability, Io, Privileged, Sparse, Verify};
 use crate::remove;
 use crate::stage;
 use fastcopy::copy;
@@ -19,7 +20,7 @@ use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind, Time};
 use fastcopy::page_cache::{self, Cache};
 use fastcopy::read_write;
-use fastcopy::xattr::XattrBuffer;
+use fastcopy::xattr::{Of, XattrBuffer};
 use fastcopy::{Rung, Rungs, Scratch, sync};
 use std::ffi::CString;
 use std::io;
@@ -29,6 +30,8 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(crate) struct Sys {
     rungs: Rungs,
     pub(crate) rings: Rings,
+    /// Where what is there has what only root can set.
+    privileged: Privileged,
 }
 
 impl Sys {
@@ -39,7 +42,34 @@ impl Sys {
 
     /// As the policy wants it.
     pub(crate) fn with(io: Io) -> Sys {
-        Sys { rungs: Rungs::new(), rings: Rings::new(io) }
+        Sys { rungs: Rungs::new(), rings: Rings::new(io), privileged: Privileged::Real }
+    }
+
+    /// Plain calls, with what only root can set where this says.
+    pub(crate) fn held(privileged: Privileged) -> Sys {
+        Sys { privileged, ..Sys::new() }
+    }
+
+    /// All as a copy of this policy wants it.
+    pub(crate) fn of(policy: &CopyPolicy) -> Sys {
+        Sys { privileged: policy.preserve.at_dest, ..Sys::with(policy.io) }
+    }
+}
+
+/// What has a name in a destination's directory, as what it is meant to be.
+pub(crate) fn look_as(privileged: Privileged, dir: &Dir, name: Name<'_>) -> io::Result<Option<Info>> {
+    let there = dir.look(name)?;
+    match (privileged, there) {
+        (Privileged::Held, Some(there)) => held_stat::meant_or_stale(Of::At(dir, name), there).map(Some),
+        (_, there) => Ok(there),
+    }
+}
+
+/// Where a link of a destination leads.
+pub(crate) fn read_link_as(privileged: Privileged, dir: &Dir, name: Name<'_>) -> io::Result<CString> {
+    match privileged {
+        Privileged::Real => dir.read_link(name),
+        Privileged::Held => held_stat::read_link(dir, name),
     }
 }
 
@@ -65,7 +95,7 @@ impl Dirs for Sys {
     }
 
     fn look(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<Info>> {
-        dir.look(name)
+        look_as(self.privileged, dir, name)
     }
 
     fn btime(&self, dir: &Dir, name: Name<'_>) -> io::Result<u64> {
@@ -133,7 +163,7 @@ impl Dirs for Sys {
     }
 
     fn read_link(&self, dir: &Dir, name: Name<'_>) -> io::Result<CString> {
-        dir.read_link(name)
+        read_link_as(self.privileged, dir, name)
     }
 
     fn publish_dir(&self, dir: &Dir, stage: Name<'_>, name: Name<'_>) -> io::Result<()> {
@@ -513,6 +543,17 @@ fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(),
                 _ => dir.create_file(name, mode),
             };
             job.file = Some(made.map_err(dest(Op::Create))?);
+        }
+        Body::Link(target) if keep.preserve.at_dest.is_held() => {
+            // A link has no attributes of people: a file that leads there stands for it.
+            let file = dir.create_file(name, 0o600).map_err(dest(Op::MakeSymbolicLink))?;
+            let written = read_write::write_full(&file, 0, target.to_bytes());
+            job.file = Some(file);
+            job.staged = true;
+            written.map_err(dest(Op::MakeSymbolicLink))?;
+        }
+        Body::Special if keep.preserve.at_dest.is_held() => {
+            job.file = Some(dir.create_file(name, 0o600).map_err(dest(Op::MakeSpecialFile))?);
         }
         Body::Link(target) => dir.make_link(target, name).map_err(dest(Op::MakeSymbolicLink))?,
         Body::Special => {

@@ -427,7 +427,8 @@ impl Transfer<'_> {
         let (way, policy, cancel) = (self.way, self.policy, self.watch.cancel);
         let features = peer.agreed.features;
         let how = How { compares: observer.compares, expects_new, ..how_agreed(way, features) };
-        let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
+        let open =
+            |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow, policy.preserve.at_source);
         let mut kept;
         let (reader, separator): (&mut (dyn BufRead + Send), u8) = match names {
             RequestNames::None => {
@@ -442,7 +443,7 @@ impl Transfer<'_> {
         };
         let base = sources.first().map(PathBuf::as_path).unwrap_or(Path::new("."));
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
-        let dir = SourceDir::root(dir, Node::root(base))?;
+        let dir = SourceDir::top(dir, Node::root(base), policy.preserve.at_source)?;
         let what = ToSend::Names { base, dir, reader, separator, extent: Extent::Some };
         send_all(peer, policy, how, observer, cancel, what).map(|counted| summary_of(&counted))
     }
@@ -478,7 +479,7 @@ impl Transfer<'_> {
         if list.is_some() && survey.is_none() {
             to.to.make()?;
         }
-        let disk = Sys::new();
+        let disk = Sys::held(self.policy.preserve.at_dest);
         let mut policy = self.policy.clone().resuming();
         let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(peer.agreed.features));
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;

@@ -5,6 +5,7 @@
 //! Of files whose content counts, small ones come as hashes and large ones as the values of their blocks.
 
 use crate::blocks::{BLOCK_BYTES, blocks_of};
+use crate::disk::sys::read_link_as;
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Summary;
@@ -157,7 +158,7 @@ impl ContentCompare for Known<'_> {
     }
     fn same_target(&self) -> Result<bool> {
         let Some(dir) = &self.dst.dir else { return Ok(true) };
-        let theirs = dir.read_link(self.meta.to.as_name());
+        let theirs = read_link_as(self.dst.privileged, dir, self.meta.to.as_name());
         let theirs = theirs.map_err(|e| Error::os(Op::ReadLink, self.dst_path(), e))?;
         Ok(*self.meta.link == *theirs)
     }

@@ -32,7 +32,8 @@ pub(crate) const OURS: Features = Features {
         | wide::UNDO
         | wide::PLANS
         | wide::TAKES
-        | wide::STORES,
+        | wide::STORES
+        | wide::HELD,
 };
 
 /// What a client with these options offers.
@@ -72,7 +73,13 @@ pub(super) fn offered_by_receiver(way: &Way, owners: OwnersBy, has_store: bool) 
 
 /// Of what a copy needs, what a sender must know; the rest is the receiver's, which is here.
 pub(super) fn needed_of_sender(required: Features) -> Features {
-    let wide = wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY | wide::LEFT_OUT | wide::TAKES;
+    let wide = wide::TREES
+        | wide::ATTRIBUTES
+        | wide::HOLES
+        | wide::SURVEY
+        | wide::LEFT_OUT
+        | wide::TAKES
+        | wide::HELD;
     required.and(Features { caps: 0, wide })
 }
 

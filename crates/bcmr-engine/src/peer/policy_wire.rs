@@ -6,7 +6,7 @@ use crate::alter::OwnersAndModes;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
     Above, Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination,
-    Landing, Leaving, Mirror, Reflink, Resume, Rule, Sparse, Strictness, Verify,
+    Landing, Leaving, Mirror, Privileged, Reflink, Resume, Rule, Sparse, Strictness, Verify,
 };
 use crate::remote::{Compress, Purpose};
 use bcmr_wire::limits;
@@ -54,7 +54,7 @@ impl<'a> Lists<'a> {
 type Flag = (u64, fn(&CopyPolicy) -> bool, fn(&mut CopyPolicy));
 
 /// What is said of a copy with one bit each. A policy that came over a wire starts with none of them set.
-const FLAGS: [Flag; 22] = [
+const FLAGS: [Flag; 24] = [
     (flags::RECURSIVE, |p| p.recursive, |p| p.recursive = true),
     (flags::KEEP_MODE, |p| p.preserve.mode, |p| p.preserve.mode = true),
     (flags::KEEP_OWNER, |p| p.preserve.owner, |p| p.preserve.owner = true),
@@ -85,6 +85,8 @@ const FLAGS: [Flag; 22] = [
     (flags::MAKE_PATH, |p| p.above == Above::Made, |p| p.above = Above::Made),
     (flags::TAKE_AWAY, |p| p.leaving == Leaving::Goes, |p| p.leaving = Leaving::Goes),
     (flags::TAKE_AWAY_MERGING, |p| p.leaving == Leaving::GoesMerging, |p| p.leaving = Leaving::GoesMerging),
+    (flags::HELD_AT_SOURCE, |p| p.preserve.at_source.is_held(), |p| p.preserve.at_source = Privileged::Held),
+    (flags::HELD_AT_DEST, |p| p.preserve.at_dest.is_held(), |p| p.preserve.at_dest = Privileged::Held),
 ];
 
 /// Each choice with its field of a policy and its values, the engine's beside the wire's. What else comes has been

@@ -746,7 +746,7 @@ impl Serving {
         (store, snapshot): (std::result::Result<Option<Store>, String>, Option<SnapshotRun>),
     ) -> Result<()> {
         with_reports(peer, items, |watch, reply, questions| {
-            let disk = Sys::new();
+            let disk = Sys::held(policy.preserve.at_dest);
             let store = store.unwrap_or_else(|why| {
                 let note = Reason::StoreUnusable.about(why.to_string());
                 watch.front.event(Event::Note(note));
@@ -771,7 +771,7 @@ impl Serving {
     fn get(&self, peer: &Peer, policy: &CopyPolicy, how: How, wanted: Requested) -> Result<()> {
         let cancel = Cancel::new();
         let open = |path: &Path| {
-            let source = operands::source(&self.reach, path, policy.follow)?;
+            let source = operands::source(&self.reach, path, policy.follow, policy.preserve.at_source)?;
             match &source {
                 Source::Named { info, .. } if info.kind == Kind::Link && wanted.follow != policy.follow => {
                     Err(Error::ours(Code::Refused, Op::Follow, path, Links::NOTE))
@@ -788,8 +788,11 @@ impl Serving {
                 let [base] = wanted.paths.as_slice() else {
                     return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::ListNeedsOneDirectory));
                 };
-                let dir: Arc<SourceDir> =
-                    SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;
+                let dir: Arc<SourceDir> = SourceDir::top(
+                    self.reach.open(base)?,
+                    crate::node::Node::root(base),
+                    policy.preserve.at_source,
+                )?;
                 let mut reader = std::io::Cursor::new(list.bytes);
                 let what =
                     ToSend::Names { base, dir, reader: &mut reader, separator: 0, extent: Extent::Some };

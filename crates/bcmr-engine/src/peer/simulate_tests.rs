@@ -659,7 +659,8 @@ impl BothEnds {
                 ended
             });
             let paths = [path];
-            let open = |path: &Path| operands::source(&Reach::Anywhere, path, Follow::Never);
+            let open =
+                |path: &Path| operands::source(&Reach::Anywhere, path, Follow::Never, Privileged::Real);
             let operands = ToSend::Operands { paths: &paths, open: &open };
             let sent = send_all(&sending, &scene.policy, how, person, &sender_stops, operands);
             drop(sending.finish());

@@ -17,12 +17,14 @@ pub(crate) struct MetadataLosses<'a> {
     mirror: Mirror,
     /// Entries whose owner could not be kept.
     owners: AtomicUsize,
+    /// The same, on a file system without attributes that could hold them.
+    unheld: AtomicUsize,
 }
 
 impl<'a> MetadataLosses<'a> {
     pub(crate) fn new(tally: Arc<Tally<'a>>, policy: &CopyPolicy) -> MetadataLosses<'a> {
         let CopyPolicy { strictness, mirror, .. } = *policy;
-        MetadataLosses { tally, strictness, mirror, owners: AtomicUsize::new(0) }
+        MetadataLosses { tally, strictness, mirror, owners: AtomicUsize::new(0), unheld: AtomicUsize::new(0) }
     }
 
     /// Tells what of one entry could not be kept. Owners that only root could have set come as one sentence in the end.
@@ -31,6 +33,11 @@ impl<'a> MetadataLosses<'a> {
             let denied = fault.source.as_ref().is_some_and(|e| Code::of(e) == Code::Denied);
             if denied && fault.op == Op::SetOwnerOf {
                 self.owners.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let unsupported = fault.source.as_ref().is_some_and(|e| Code::of(e) == Code::Unsupported);
+            if unsupported && fault.op == Op::HoldOwnerOf {
+                self.unheld.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             let error = fault.told(&src, &dst);
@@ -55,6 +62,11 @@ impl<'a> MetadataLosses<'a> {
             let error = Error::ours(Code::MetadataLost, Op::KeepEveryOwner, "", note);
             // What is synced every day by a user who may not give files away lacks it every day.
             if self.mirror.is_on() { self.tally.warn(error) } else { self.tally.lost(error) }
+        }
+        let unheld = self.unheld.load(Ordering::Relaxed);
+        if unheld > 0 {
+            let note = Reason::OwnersNotHeld.about(unheld);
+            self.tally.lost(Error::ours(Code::MetadataLost, Op::HoldEveryOwner, "", note));
         }
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn same(src: &Info, there: &Info) -> bool {
 pub(crate) fn stale_by(src: &Info, there: &Info, policy: &CopyPolicy) -> Option<Reason> {
     let kept = &policy.preserve;
     let src = &policy.alter.of(src);
-    let gives = policy.me == 0 || !policy.mirror.is_on();
+    let gives = policy.me == 0 || !policy.mirror.is_on() || kept.at_dest.is_held();
     if kept.times && src.mtime != there.mtime {
         Some(Reason::ByMtime)
     } else if kept.mode && src.kind != Kind::Link && src.mode != there.mode {

@@ -149,8 +149,7 @@ impl EntrySender<'_, '_> {
             }
             Kind::Link => {
                 let info = same_kind(dir, name, kind, dir.stat(name, false)?)?;
-                let link = dir.dir.read_link(name);
-                let link = link.map_err(|e| Error::os(Op::ReadLink, dir.node.join(name), e))?.into_bytes();
+                let link = dir.read_link(name)?.into_bytes();
                 let attrs = self.attributes(buffers, dir, name, kind, None)?;
                 Item { name: name.to_owned(), info, size: info.size, link, attrs }
             }

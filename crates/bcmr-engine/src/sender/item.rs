@@ -3,12 +3,13 @@
 //! Must not know what becomes of it.
 
 use crate::error::Reason;
+use crate::held_stat;
 use crate::policy::Preserve;
 use bcmr_wire::limits::{ATTR_BYTES, ATTRS_BYTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX};
 use bcmr_wire::message::{self, Entry};
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::{Info, Kind, Time};
-use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
+use fastcopy::xattr::{ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::io;
 
 /// Attributes, names and values.
@@ -106,9 +107,10 @@ pub(crate) fn attributes(
     }
     let mut bytes = 0usize;
     let wanted = |name: &std::ffi::CStr| {
-        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { preserve.xattr }
+        let is_ordinary = preserve.xattr && !held_stat::hides(preserve, name.to_bytes());
+        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { is_ordinary }
     };
-    xattr::read(of, buffer, wanted, |name, value| {
+    held_stat::read_attributes(of, preserve.at_source, buffer, wanted, |name, value| {
         bytes += name.count_bytes() + value.len() + ATTR_BYTES;
         if bytes <= ATTRS_BYTES_MAX {
             attrs.push((name.to_bytes().to_vec(), value.to_vec()));

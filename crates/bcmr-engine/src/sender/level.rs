@@ -42,7 +42,10 @@ impl SourceDir {
         let listed = self.dir.list(buffer, |entry| {
             let seen = match entry.kind {
                 Some(Kind::Link) | None if always => looked(entry.name, true),
-                Some(Kind::File) if filter.asks_file() => looked(entry.name, always),
+                // Any kind may be held by a file.
+                Some(Kind::File) if filter.asks_file() || self.privileged.is_held() => {
+                    looked(entry.name, always)
+                }
                 Some(kind) => Ok((kind, Seen::from(kind == Kind::Dir))),
                 None => looked(entry.name, false),
             };

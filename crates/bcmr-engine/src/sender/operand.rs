@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
-use crate::policy::Follow;
+use crate::policy::{Follow, Privileged};
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
@@ -122,12 +122,13 @@ impl Reach {
 }
 
 /// Resolves a source operand.
-pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow) -> Result<Source> {
+pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow, privileged: Privileged) -> Result<Source> {
     let typed = typed(path)?;
     let Some(name) = typed.name else {
-        return Ok(Source::Whole(SourceDir::root(reach.open(path)?, Node::root(path))?));
+        return Ok(Source::Whole(SourceDir::top(reach.open(path)?, Node::root(path), privileged)?));
     };
-    let dir = SourceDir::root(open_parent(reach, path, &typed.parent)?, Node::root(&typed.parent))?;
+    let dir =
+        SourceDir::parent(open_parent(reach, path, &typed.parent)?, Node::root(&typed.parent), privileged)?;
     // What the last name leads to is not to be told to a peer that may not go everywhere.
     let follow = (typed.slash || follow != Follow::Never) && !reach.is_confined();
     let info = match dir.stat(name.as_name(), follow) {

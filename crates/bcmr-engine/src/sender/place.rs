@@ -5,6 +5,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
+use crate::policy::Privileged;
 use crate::recent::Recent;
 use crate::sender::filter::Ignores;
 use crate::sender::walk::SourceDir;
@@ -59,6 +60,8 @@ pub(crate) struct AnnouncedDir {
     pub(crate) dev: u64,
     /// The directories above and itself, where links may lead in a circle.
     pub(crate) line: Vec<(u64, u64)>,
+    /// Where it has what only root can set.
+    pub(crate) privileged: Privileged,
 }
 
 /// What is fixed about an announced directory from the beginning.
@@ -90,6 +93,7 @@ impl AnnouncedDir {
             incomplete: AtomicBool::new(false),
             dev: init.dev,
             line: init.line,
+            privileged: src.privileged,
         })
     }
 
@@ -199,8 +203,8 @@ fn reopen(place: &AnnouncedDir) -> Result<Arc<SourceDir>> {
         let note = Reason::AnotherDirectoryThere;
         return Err(Error::ours(Code::SourceChanged, Op::OpenDirectory, place.node.path(), note));
     }
-    let (node, ignores) = (place.node.clone(), place.ignores.clone());
-    Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores }))
+    let (node, ignores, privileged) = (place.node.clone(), place.ignores.clone(), place.privileged);
+    Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores, privileged }))
 }
 
 /// Relative paths, each short enough for one call, that lead down these names.

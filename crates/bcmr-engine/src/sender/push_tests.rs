@@ -809,7 +809,8 @@ fn send_paths(
         // One tree is looked at from its top.
         peer.root = at.to_owned();
     }
-    let open = |path: &Path| -> Result<Source> { source(&Reach::Anywhere, path, policy.follow) };
+    let open =
+        |path: &Path| -> Result<Source> { source(&Reach::Anywhere, path, policy.follow, Privileged::Real) };
     let result = std::thread::scope(|scope| {
         let peer = &mut peer;
         let net = &net;

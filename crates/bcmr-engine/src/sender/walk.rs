@@ -2,12 +2,16 @@
 //!
 //! Must not know where anything goes.
 
-use crate::error::{Error, Op, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::held_stat;
 use crate::node::Node;
+use crate::policy::Privileged;
 use crate::sender::filter::{self, Filter, Ignores, Seen};
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::Info;
-use std::os::fd::OwnedFd;
+use fastcopy::xattr::Of;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,13 +24,27 @@ pub(crate) struct SourceDir {
     pub(crate) name: Option<NameBuf>,
     pub(crate) above: Option<Arc<SourceDir>>,
     pub(crate) ignores: Option<Arc<Ignores>>,
+    /// Where it and what is in it has what only root can set.
+    pub(crate) privileged: Privileged,
 }
 
 impl SourceDir {
     /// The operand's directory itself, or the directory an operand's name is in.
     pub(crate) fn root(dir: Dir, node: Arc<Node>) -> Result<Arc<SourceDir>> {
+        SourceDir::parent(dir, node, Privileged::Real)
+    }
+
+    /// The operand's directory itself, as what it is meant to be.
+    pub(crate) fn top(dir: Dir, node: Arc<Node>, privileged: Privileged) -> Result<Arc<SourceDir>> {
         let info = dir.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?;
-        Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None }))
+        let info = meant(privileged, Of::Handle(dir.as_fd()), info, || node.path())?;
+        Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None, privileged }))
+    }
+
+    /// The directory an operand's name is in, which takes no part itself.
+    pub(crate) fn parent(dir: Dir, node: Arc<Node>, privileged: Privileged) -> Result<Arc<SourceDir>> {
+        let info = dir.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?;
+        Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None, privileged }))
     }
 
     /// The same for an operand that is a directory as a whole, whose own files of rules reign in it.
@@ -39,7 +57,8 @@ impl SourceDir {
             .map_err(|e| Error::os(Op::ReadGitignore, self.node.path(), e))?;
         let dir = self.dir.try_clone().map_err(|e| Error::os(Op::Open, self.node.path(), e))?;
         let (node, name, above) = (self.node.clone(), self.name.clone(), self.above.clone());
-        Ok(Arc::new(SourceDir { dir, info: self.info, node, name, above, ignores }))
+        let privileged = self.privileged;
+        Ok(Arc::new(SourceDir { dir, info: self.info, node, name, above, ignores, privileged }))
     }
 
     /// A directory below this one, known as `node` (an operand is a root of its own, all else lies below one). A link
@@ -58,6 +77,7 @@ impl SourceDir {
             self.dir.open_dir_readable(name).map_err(fail(Op::OpenDirectory))?
         };
         let info = dir.info().map_err(fail(Op::Stat))?;
+        let info = meant(self.privileged, Of::Handle(dir.as_fd()), info, || node.path())?;
         let mut ignores = self.ignores.clone();
         if filter.asks_tree() {
             ignores = filter
@@ -71,6 +91,7 @@ impl SourceDir {
             name: Some(name.to_owned()),
             above: Some(self.clone()),
             ignores,
+            privileged: self.privileged,
         }))
     }
 
@@ -109,12 +130,33 @@ impl SourceDir {
         let fd = if follow { self.dir.open_file_following(name) } else { self.dir.open_file(name) };
         let fd = fd.map_err(fail(Op::Open))?;
         let info = Info::of(&fd).map_err(fail(Op::Stat))?;
+        let info = meant(self.privileged, Of::Handle(fd.as_fd()), info, || self.node.join(name))?;
         Ok((fd, info))
     }
 
     /// What a name is, through a link where `follow` says so.
     pub(crate) fn stat(&self, name: Name<'_>, follow: bool) -> Result<Info> {
         let got = if follow { self.dir.stat_following(name) } else { self.dir.stat(name) };
-        got.map_err(|e| Error::os(Op::Stat, self.node.join(name), e))
+        let info = got.map_err(|e| Error::os(Op::Stat, self.node.join(name), e))?;
+        // What a link leads to is nothing that such a copy follows.
+        meant(self.privileged, Of::At(&self.dir, name), info, || self.node.join(name))
     }
+
+    /// Where a symbolic link leads.
+    pub(crate) fn read_link(&self, name: Name<'_>) -> Result<CString> {
+        let target = match self.privileged {
+            Privileged::Real => self.dir.read_link(name),
+            Privileged::Held => held_stat::read_link(&self.dir, name),
+        };
+        target.map_err(|e| Error::os(Op::ReadLink, self.node.join(name), e))
+    }
+}
+
+/// What something is meant to be that is really `info`.
+fn meant(privileged: Privileged, of: Of<'_>, info: Info, shown: impl Fn() -> PathBuf) -> Result<Info> {
+    if privileged == Privileged::Real {
+        return Ok(info);
+    }
+    let meant = held_stat::meant(of, info).map_err(|e| Error::os(Op::ReadAttributesOf, shown(), e))?;
+    meant.ok_or_else(|| Error::ours(Code::Unsupported, Op::ReadAttributesOf, shown(), Reason::HeldUnreadable))
 }

@@ -187,7 +187,7 @@ pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Resul
         Streamed::Held(request, held) => (request, Some(held)),
         Streamed::Done(summary) => return Ok(summary),
     };
-    let disk = Sys::with(request.policy.io);
+    let disk = Sys::of(&request.policy);
     let policy = request.policy.resuming();
     let mut run = Run::new(&disk, &policy, watch, None)?;
     let manifest = request.manifest.as_deref();
@@ -371,8 +371,7 @@ impl<'a> Run<'a> {
             }
             Kind::Link => {
                 let info = src.stat(name, false)?;
-                let target = src.dir.read_link(name);
-                (Body::Link(target.map_err(|e| Error::os(Op::ReadLink, src.node.join(name), e))?), info)
+                (Body::Link(src.read_link(name)?), info)
             }
             _ => (Body::Special, src.stat(name, follow)?),
         };

@@ -6,7 +6,7 @@ use crate::disk::seal::{self, AttributeList};
 use crate::error::{Error, Op, Reason, Result};
 use crate::event::{Action, Event};
 use crate::node::Node;
-use crate::policy::CopyPolicy;
+use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::plan::Proof;
 use crate::tally::Tally;
 use crate::verbs::alike::AlikeTree;
@@ -171,7 +171,7 @@ pub(crate) fn change(
     policy: &CopyPolicy,
     source: &AttributeList,
 ) -> Result<Option<Reason>> {
-    let there = attributes(there, shown, kind, policy)?;
+    let there = attributes(there, shown, kind, policy, policy.preserve.at_dest)?;
     Ok(seal::change(kind, &policy.preserve, policy.strictness, source, &there))
 }
 
@@ -180,6 +180,8 @@ pub(crate) fn attributes(
     shown: impl Fn() -> PathBuf,
     kind: Kind,
     policy: &CopyPolicy,
+    side: Privileged,
 ) -> Result<AttributeList> {
-    seal::attributes(of, kind, &policy.preserve).map_err(|e| Error::os(Op::ReadAttributesOf, shown(), e))
+    seal::attributes(of, kind, &policy.preserve, side)
+        .map_err(|e| Error::os(Op::ReadAttributesOf, shown(), e))
 }

@@ -676,7 +676,8 @@ impl<D: WalkDestination> Walk<'_, D> {
         spot: Spot,
     ) -> Result<WalkHold<D>> {
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
-        let src = SourceDir::root(dir, Node::root(base))?.with_ignores(self.filter)?;
+        let src = SourceDir::top(dir, Node::root(base), self.policy.preserve.at_source)?
+            .with_ignores(self.filter)?;
         let dst = dst()?;
         Ok(self.top(PairedDirs { ours: false, ..pair(&src, dst, src.info.dev, spot) }))
     }

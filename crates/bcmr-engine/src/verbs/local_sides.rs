@@ -1,10 +1,11 @@
 //! Both sides of one entry on this machine, read only as far as is asked. Must not know why.
 
 use crate::disk::compare::{self, CompareRooms};
+use crate::disk::sys::read_link_as;
 use crate::disk::{Attributes, Fault, Side};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::os;
-use crate::policy::CopyPolicy;
+use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::dir_task::Origin;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
@@ -51,8 +52,12 @@ impl<S: Origin> ContentCompare for TwoDirs<'_, S> {
         let Some(there) = self.there else { return Ok(None) };
         let shown = || self.src_path();
         let source = match self.src.attributes() {
-            Attributes::Dir(dir) => attributes(Of::Handle(dir.as_fd()), shown, kind, policy)?,
-            Attributes::At(dir, name) => attributes(Of::At(dir, name), shown, kind, policy)?,
+            Attributes::Dir(dir) => {
+                attributes(Of::Handle(dir.as_fd()), shown, kind, policy, policy.preserve.at_source)?
+            }
+            Attributes::At(dir, name) => {
+                attributes(Of::At(dir, name), shown, kind, policy, policy.preserve.at_source)?
+            }
             Attributes::Carried(attrs) => carried(attrs),
         };
         change(there, || self.dst_path(), kind, policy, &source)
@@ -68,6 +73,8 @@ pub(crate) struct LocalSides<'s> {
     pub(crate) dst_dir: &'s Path,
     pub(crate) to: Name<'s>,
     pub(crate) follow: bool,
+    /// Where the destination has what only root can set.
+    pub(crate) privileged: Privileged,
     pub(crate) tally: &'s Tally<'s>,
     pub(crate) rooms: RefCell<&'s mut CompareRooms>,
     /// How many threads may compare one large file.
@@ -127,7 +134,7 @@ impl ContentCompare for LocalSides<'_> {
     }
     fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>> {
         let Some(dir) = self.dst else { return Ok(None) };
-        let read = |of| attributes(of, || self.src_path(), kind, policy);
+        let read = |of| attributes(of, || self.src_path(), kind, policy, policy.preserve.at_source);
         // Those of a link that is followed are not copied.
         let source = match (self.follow, kind) {
             (true, Kind::File) => read(Of::Handle(self.src.open_file(self.name, true)?.0.as_fd()))?,
@@ -142,9 +149,9 @@ impl ContentCompare for LocalSides<'_> {
     }
     fn same_target(&self) -> Result<bool> {
         let Some(dir) = self.dst else { return Ok(true) };
-        let ours = self.src.dir.read_link(self.name);
-        let ours = ours.map_err(|e| Error::os(Op::ReadLink, self.src_path(), e))?;
-        let theirs = dir.read_link(self.to).map_err(|e| Error::os(Op::ReadLink, self.dst_path(), e))?;
+        let ours = self.src.read_link(self.name)?;
+        let theirs = read_link_as(self.privileged, dir, self.to)
+            .map_err(|e| Error::os(Op::ReadLink, self.dst_path(), e))?;
         Ok(ours == theirs)
     }
 }

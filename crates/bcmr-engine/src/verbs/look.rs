@@ -6,7 +6,7 @@
 use crate::blocks::BLOCK_BYTES;
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::policy::{FilterSpec, Follow};
+use crate::policy::{FilterSpec, Follow, Privileged};
 use crate::sender::below::{self, Which};
 use crate::sender::filter::Filter;
 use crate::verbs::operands::{self, Reach, Source};
@@ -112,15 +112,19 @@ pub fn usage(path: &Path, filter: &FilterSpec, failed: &mut dyn FnMut(Error)) ->
 /// # Errors
 /// The path cannot be looked at.
 pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<Listing> {
-    let (info, link) =
-        match operands::source(reach, path, if follow { Follow::Operands } else { Follow::Never })? {
-            Source::Named { dir, name, info, .. } => {
-                let link = target_of(&dir.dir, name.as_name(), &info)
-                    .map_err(|e| Error::os(Op::ReadLink, path, e))?;
-                (info, link)
-            }
-            Source::Whole(dir) => (dir.info, Vec::new()),
-        };
+    let (info, link) = match operands::source(
+        reach,
+        path,
+        if follow { Follow::Operands } else { Follow::Never },
+        Privileged::Real,
+    )? {
+        Source::Named { dir, name, info, .. } => {
+            let link =
+                target_of(&dir.dir, name.as_name(), &info).map_err(|e| Error::os(Op::ReadLink, path, e))?;
+            (info, link)
+        }
+        Source::Whole(dir) => (dir.info, Vec::new()),
+    };
     Ok(Listing::of(path.file_name().unwrap_or(path.as_os_str()).as_bytes(), &info, link))
 }
 
@@ -138,7 +142,7 @@ fn target_of(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<Vec<u8>>
 /// [`Code::NotDirectory`] when it is none; or it, or something in it, cannot be looked at.
 pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
     let fail = |op| move |e| Error::os(op, path, e);
-    let dir = match operands::source(reach, path, Follow::Operands)? {
+    let dir = match operands::source(reach, path, Follow::Operands, Privileged::Real)? {
         Source::Named { dir, name, info, .. } if info.kind == Kind::Dir => {
             // Where not everything is in reach, a link that has taken its place meanwhile is not followed.
             let opened = if reach.is_confined() {
@@ -177,7 +181,9 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
 /// It is no regular file, cannot be read, or changed while it was read.
 pub(crate) fn hash_in(reach: &Reach, path: &Path, go_on: &dyn Fn() -> bool) -> Result<[u8; 32]> {
     let fail = |op| move |e| Error::os(op, path, e);
-    let Source::Named { dir, name, info, follow } = operands::source(reach, path, Follow::Operands)? else {
+    let Source::Named { dir, name, info, follow } =
+        operands::source(reach, path, Follow::Operands, Privileged::Real)?
+    else {
         return Err(Error::ours(Code::IsDirectory, Op::Hash, path, Reason::IsDirectory));
     };
     let is_file = |info: &Info| match info.kind {
@@ -301,7 +307,7 @@ fn each_below(
     each: &mut dyn FnMut(&Info) -> bool,
 ) -> Result<()> {
     let which = Which { follow: Follow::Operands, filter: &Filter::new(filter)?, one_file_system: false };
-    let source = operands::source(reach, path, which.follow)?;
+    let source = operands::source(reach, path, which.follow, Privileged::Real)?;
     below::each_below(source, path, &which, &mut |e| unreadable.take(e), &mut |_, info| each(info))
 }
 

@@ -29,7 +29,11 @@ pub fn measure(sources: &[PathBuf], policy: &CopyPolicy, progress: &Progress, ca
     };
     let mut ignored = |_: Error| Ok(());
     for path in sources {
-        let Ok(source) = operands::source(&operands::Reach::Anywhere, path, policy.follow) else { continue };
+        let Ok(source) =
+            operands::source(&operands::Reach::Anywhere, path, policy.follow, policy.preserve.at_source)
+        else {
+            continue;
+        };
         if policy.recursive || source.info().kind != Kind::Dir {
             // Nothing ends it early that is not to be told.
             let _ended = each_below(source, path, &which, &mut ignored, &mut count);

@@ -8,7 +8,7 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::node::{Node, os};
-use crate::policy::{Above, CopyPolicy, Durability, Follow, FollowDestination, Target};
+use crate::policy::{Above, CopyPolicy, Durability, Follow, FollowDestination, Privileged, Target};
 use crate::receiver::claims::{Claims, Meeting, Spot};
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::land::ensure_dir;
@@ -416,22 +416,23 @@ pub(crate) fn resolve(
 ) -> Vec<Operand> {
     let mut operands: Vec<Operand> = Vec::new();
     for path in sources {
-        let resolved = source(&Reach::Anywhere, path, policy.follow).and_then(|source| {
-            let operand = pair(path, source, to, links)?;
-            takes_kind(policy.recursive, operand.info().kind, verb, || path.clone())?;
-            if let Some(earlier) = clash(&operands, &operand) {
-                let sources = SameDest {
-                    earlier: (earlier.info().id(), &earlier.path),
-                    later: (&operand.info(), path),
-                    is_same_entry: operand.is_same_entry(earlier),
-                };
-                if sources.meet(verb, &operand.dest)? == SecondSource::Once {
-                    return Ok(None);
+        let resolved =
+            source(&Reach::Anywhere, path, policy.follow, policy.preserve.at_source).and_then(|source| {
+                let operand = pair(path, source, to, links)?;
+                takes_kind(policy.recursive, operand.info().kind, verb, || path.clone())?;
+                if let Some(earlier) = clash(&operands, &operand) {
+                    let sources = SameDest {
+                        earlier: (earlier.info().id(), &earlier.path),
+                        later: (&operand.info(), path),
+                        is_same_entry: operand.is_same_entry(earlier),
+                    };
+                    if sources.meet(verb, &operand.dest)? == SecondSource::Once {
+                        return Ok(None);
+                    }
                 }
-            }
-            guard_nesting(&operand, policy, verb)?;
-            Ok(Some(operand))
-        });
+                guard_nesting(&operand, policy, verb)?;
+                Ok(Some(operand))
+            });
         match resolved {
             Ok(Some(operand)) => operands.push(operand),
             // The very same source once more: it is copied once.
@@ -488,7 +489,11 @@ pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> 
     };
     let dest = dest(name, &info, to, links)?;
     if matches!((&dest, &source), (Dest::Whole(_), Source::Named { .. })) {
-        source = Source::Whole(SourceDir::root(Reach::Anywhere.open(path)?, Node::root(path))?);
+        let Source::Named { dir, .. } = &source else {
+            return Err(Error::ours(Code::Io, Op::Copy, path, Reason::IsDirectory));
+        };
+        let privileged = dir.privileged;
+        source = Source::Whole(SourceDir::top(Reach::Anywhere.open(path)?, Node::root(path), privileged)?);
     }
     Ok(Operand { source, dest, path: path.to_owned(), spot: Spot::default() })
 }
@@ -637,7 +642,7 @@ pub(crate) fn marked_target(sources: &[PathBuf], target: Target, follow: Follow)
     let (Target::Guess(path), [operand]) = (&target, sources) else { return target };
     let Ok(dir) = Dir::open(path) else { return target };
     // What cannot be looked at is told when it is the source's turn.
-    let info = match source(&Reach::Anywhere, operand, follow) {
+    let info = match source(&Reach::Anywhere, operand, follow, Privileged::Real) {
         Ok(Source::Named { info, .. }) => info,
         Ok(Source::Whole(dir)) => dir.info,
         Err(_) => return target,

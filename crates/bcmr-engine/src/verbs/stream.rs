@@ -54,7 +54,7 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     let to_stream = !matches!(request.target, Target::Into(_)) && leads_to_stream(request.target.path());
     // What is wrong with the source is told by the copy.
     let Ok(Source::Named { dir, name, info, follow }) =
-        operands::source(&Reach::Anywhere, &path, request.policy.follow)
+        operands::source(&Reach::Anywhere, &path, request.policy.follow, request.policy.preserve.at_source)
     else {
         return Ok(Streamed::No(request));
     };
@@ -147,7 +147,8 @@ fn take_input(request: CopyRequest, mut from: File, watch: Watch<'_>) -> Result<
 fn pour_out(request: &CopyRequest, mut to: File, watch: Watch<'_>) -> Result<Summary> {
     let path = request.sources.first().cloned().unwrap_or_default();
     let shown = request.target.path().clone();
-    let source = operands::source(&Reach::Anywhere, &path, request.policy.follow)?;
+    let source =
+        operands::source(&Reach::Anywhere, &path, request.policy.follow, request.policy.preserve.at_source)?;
     let Source::Named { dir, name, info, follow } = source else {
         return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
     };

@@ -4,10 +4,12 @@
 //! The pairs are those a copy of the same arguments would make: operands, walk, filter and plan are the copy's own.
 
 use crate::disk::compare::CompareRooms;
+use crate::disk::sys::look_as;
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
+use crate::held_stat;
 use crate::node::{Node, os};
-use crate::policy::{CopyPolicy, Follow, Mirror, Target};
+use crate::policy::{CopyPolicy, Follow, Mirror, Privileged, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dir_task::{DirTask, Hold, Origin};
 use crate::receiver::land;
@@ -45,6 +47,8 @@ pub(crate) struct SurveyedDir {
     is_own: bool,
     /// Of a source whose names come one by one: what the destination has, since the first came.
     there: Mutex<Option<io::Result<ThereListed>>>,
+    /// Where it has what only root can set.
+    pub(crate) privileged: Privileged,
 }
 
 /// Names of a destination's directory, in their order.
@@ -55,8 +59,8 @@ struct ThereListed {
 }
 
 impl SurveyedDir {
-    fn new(dir: Option<Arc<Dir>>, path: PathBuf, top: Arc<Node>) -> SurveyedDir {
-        SurveyedDir { dir, path, top, lack: None, is_own: false, there: Mutex::new(None) }
+    fn new(dir: Option<Arc<Dir>>, path: PathBuf, top: Arc<Node>, privileged: Privileged) -> SurveyedDir {
+        SurveyedDir { dir, path, top, lack: None, is_own: false, there: Mutex::new(None), privileged }
     }
 
     /// Lists it. Once, where the handle is its own.
@@ -95,7 +99,7 @@ impl SurveyedDir {
 
     /// What has a name in it.
     pub(crate) fn look(&self, name: Name<'_>) -> Result<Option<Info>> {
-        let looked = self.dir.as_ref().map_or(Ok(None), |dir| dir.look(name));
+        let looked = self.dir.as_ref().map_or(Ok(None), |dir| look_as(self.privileged, dir, name));
         looked.map_err(|e| Error::os(Op::Stat, self.path.join(os(name)), e))
     }
 }
@@ -270,7 +274,8 @@ impl<'a> Survey<'a> {
         let there = pair.dst.look(to)?;
         let (src, dst, dst_dir) = (&pair.src, pair.dst.dir.as_deref(), &*pair.dst.path);
         let (tally, rooms) = (self.tally, RefCell::new(&mut buffers.rooms));
-        let both = LocalSides { src, name, dst, dst_dir, to, follow, tally, rooms, threads };
+        let privileged = pair.dst.privileged;
+        let both = LocalSides { src, name, dst, dst_dir, to, follow, privileged, tally, rooms, threads };
         let sides = BothSides { above: &pair.dst, spot: &pair.spot, to, info, there, paths: &both };
         let rival = self.rival(&sides);
         let turn = match is_claimed {
@@ -285,7 +290,13 @@ impl<'a> Survey<'a> {
 
     /// Shows a directory whose contents are an operand beside the one that they go into.
     fn top(&self, src: &impl Origin, dst: &Dir, dst_path: &Path, found: &mut Findings) -> Result<()> {
-        let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, dst_path, e))?);
+        let real = dst.info().map_err(|e| Error::os(Op::Stat, dst_path, e))?;
+        let there = match self.policy.preserve.at_dest {
+            Privileged::Real => real,
+            Privileged::Held => held_stat::meant_or_stale(Of::Handle(dst.as_fd()), real)
+                .map_err(|e| Error::os(Op::ReadAttributesOf, dst_path, e))?,
+        };
+        let there = Some(there);
         let both = TwoDirs { src, there: Some(Of::Handle(dst.as_fd())), dst: (dst_path, None) };
         let pair =
             EntryPair { info: *src.info(), there, lack: None, merges: false, above: None, both: &both };
@@ -345,7 +356,12 @@ impl<'a> Survey<'a> {
     /// A directory that things go into.
     pub(crate) fn opened(&self, place: &Place) -> Result<SurveyedDir> {
         let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
-        Ok(SurveyedDir::new(Some(Arc::new(dir)), place.node.path(), place.node.clone()))
+        Ok(SurveyedDir::new(
+            Some(Arc::new(dir)),
+            place.node.path(),
+            place.node.clone(),
+            self.policy.preserve.at_dest,
+        ))
     }
 }
 
@@ -374,7 +390,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
     }
 
     fn share(&self, base: &SurveyedDir) -> SurveyedDir {
-        SurveyedDir::new(base.dir.clone(), base.path.clone(), base.top.clone())
+        SurveyedDir::new(base.dir.clone(), base.path.clone(), base.top.clone(), base.privileged)
     }
 
     fn fills(&self, src: &S, base: &Place) -> Result<()> {
@@ -440,7 +456,8 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
             Some((lack, _)) => Some((lack.clone(), false)),
             None => there.is_none().then(|| (Lack::new(&dst_path, &info), true)),
         };
-        let entered = SurveyedDir::new(dir.map(Arc::new), dst_path, above.dst.top.clone());
+        let entered =
+            SurveyedDir::new(dir.map(Arc::new), dst_path, above.dst.top.clone(), above.dst.privileged);
         Ok(Some(SurveyedDir { lack, is_own: true, ..entered }))
     }
 
@@ -553,7 +570,12 @@ impl WalkDestination for Survey<'_> {
             Where::Into(place) | Where::Whole(place) => self.opened(&place)?,
             Where::Name { dir, name, .. } => {
                 let there = dir.dir.open_dir(name.as_name()).ok();
-                SurveyedDir::new(there.map(Arc::new), PathBuf::new(), dir.node.clone())
+                SurveyedDir::new(
+                    there.map(Arc::new),
+                    PathBuf::new(),
+                    dir.node.clone(),
+                    self.policy.preserve.at_dest,
+                )
             }
         };
         Ok(SurveyedDir { path: target.path().clone(), ..there })
@@ -563,7 +585,18 @@ impl WalkDestination for Survey<'_> {
         let DirEntry { name, to, follow, .. } = entry;
         let (mut rooms, src, info) = (CompareRooms::default(), &pair.src, *info);
         let (dst_dir, tally, rooms) = (&*pair.dst.path, self.tally, RefCell::new(&mut rooms));
-        let both = LocalSides { src, name, dst: None, dst_dir, to, follow, tally, rooms, threads: &|| 1 };
+        let both = LocalSides {
+            src,
+            name,
+            dst: None,
+            dst_dir,
+            to,
+            follow,
+            privileged: Privileged::Real,
+            tally,
+            rooms,
+            threads: &|| 1,
+        };
         let (above, spot) = (&pair.dst, &pair.spot);
         let sides = BothSides { above, spot, to, info, there: None, paths: &both };
         self.rivals.claim(&self.rival(&sides), info.id())

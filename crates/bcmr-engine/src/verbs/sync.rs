@@ -110,12 +110,12 @@ fn pass(
     aside: Option<&Arc<Aside>>,
     watch: Watch<'_>,
 ) -> Result<(Summary, bool)> {
-    let disk = Sys::with(policy.io);
+    let disk = Sys::of(policy);
     let mut run = Run::new(&disk, policy, watch, None)?;
     let kept = aside.map(|aside| aside.id());
     run.desk.hooks.extraneous = Extraneous::of(policy).map(|found| found.sparing(kept));
     run.desk.hooks.aside = aside.cloned();
-    let mut operands = vec![ends.operand()?];
+    let mut operands = vec![ends.operand(policy.preserve.at_source)?];
     run.desk.claims = operands::claims(&mut operands);
     run.round(&operands);
     run.desk.sync_names();

@@ -110,6 +110,8 @@ pub fn op(op: Op) -> String {
         Op::SetLengthOf => "set length of",
         Op::SetModeOf => "set mode of",
         Op::SetOwnerOf => "set owner of",
+        Op::HoldOwnerOf => "hold owner and mode in an attribute of",
+        Op::HoldEveryOwner => "hold every owner and mode",
         Op::SetTimesOf => "set times of",
         Op::StartAThreadToConnectTo => "start a thread to connect to",
         Op::StartAThreadToReceive => "start a thread to receive",
@@ -497,6 +499,11 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::ThereForAnother => "it is there for '{0}' of this run and cannot be for '{1}' as well",
         Reason::EarlierSource => "an earlier source, '{0}', already becomes '{1}'",
         Reason::EarlierOperand => "an earlier source already becomes '{0}'",
+        Reason::HeldUnreadable => "its attribute user.rsync.%stat is not one of --fake-super",
+        Reason::AclNotHeld => "its ACL is left out: --fake-super holds none",
+        Reason::OwnersNotHeld => {
+            "{0} entries lack their owner, mode or kind: the file system has no user attributes"
+        }
         Reason::OwnersNotKept => "the owner of {0} entries was not kept: only root may give files away",
         Reason::NotRemovedAgain => "and could not be removed again ({0})",
         Reason::PeerWaits => "the other side for {0}",

@@ -16,6 +16,7 @@ mod ctl;
 mod delta;
 mod engine;
 mod face;
+mod fake_super;
 mod foretold;
 mod globs;
 mod gnu;

@@ -613,6 +613,7 @@ fn every_option_has_a_test_of_what_it_does() {
         ("usermap", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
         ("groupmap", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
         ("numeric-ids", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
+        ("fake-super", Some(("fake_super.rs", "nothing_is_lost_near_and_far"))),
         ("archive", Some(("matrix.rs", "preserve"))),
         ("force", Some(("kept.rs", "force_replaces_what_cannot_be_written_into"))),
         ("interactive", Some(("matrix.rs", "answers"))),

@@ -122,7 +122,9 @@ impl<'a, D: WireDestination<'a>> WireTransfer<'a, D> {
 
     /// What becomes of an entry.
     pub(super) fn choose(&self, slot: &Arc<FarTask<D>>, spot: &Spot, meta: &Meta) -> Chosen<D::Verdict> {
+        // Where it is held, what lands is an empty file.
         if self.policy.specials
+            && !self.policy.preserve.at_dest.is_held()
             && let Err(e) =
                 self.what.no_device(meta.info.kind, || self.to.shown(&slot.dst, meta.to.as_name()))
         {

@@ -4,7 +4,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, SyncRequest, Target};
+use crate::policy::{CopyPolicy, Privileged, SyncRequest, Target};
 use crate::receiver::claims::Spot;
 use crate::sender::walk::SourceDir;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source};
@@ -42,11 +42,11 @@ impl SyncPair {
     }
 
     /// The two as what a walk takes.
-    pub(super) fn operand(&self) -> Result<Operand> {
+    pub(super) fn operand(&self, privileged: Privileged) -> Result<Operand> {
         let path = &self.source_path;
         // A handle is listed once.
         let dir = self.source.reopen().map_err(|e| Error::os(Op::OpenDirectory, path, e))?;
-        let source = Source::Whole(SourceDir::root(dir, Node::root(path))?);
+        let source = Source::Whole(SourceDir::top(dir, Node::root(path), privileged)?);
         let dest = match &self.dest {
             Dest::Named { dir, name } => Dest::Named { dir: dir.clone(), name: name.clone() },
             // What an earlier pass has put there is what is there.

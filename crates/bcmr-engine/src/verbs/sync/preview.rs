@@ -56,7 +56,7 @@ pub(super) fn preview(
     let kept = spared(ends, policy);
     let visit = Preview::new(check, kept, AtEnd::Tells(Passes::Two));
     let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
-    survey.resolved(vec![ends.operand()?]);
+    survey.resolved(vec![ends.operand(policy.preserve.at_source)?]);
     survey.visit.end();
     Ok(tally.summary())
 }
@@ -81,7 +81,7 @@ pub(super) fn what_goes(ends: &SyncPair, policy: &CopyPolicy, tally: &Tally<'_>)
     let check = Check { policy, compare, extra: true, alike: false, root: &root, own_name, tally: &looked };
     let visit = Preview::new(check, spared(ends, policy), AtEnd::Hands(&slot));
     let mut survey = Survey::new(policy, &looked, Box::new(visit))?;
-    survey.resolved(vec![ends.operand()?]);
+    survey.resolved(vec![ends.operand(policy.preserve.at_source)?]);
     survey.visit.end();
     // What failed is told by the run itself, which meets it again.
     tally.absent.fetch_add(looked.absent.load(Relaxed), Relaxed);

@@ -2,6 +2,7 @@
 
 use super::collide::{UpdateArg, collide};
 use super::connection::{ConnectArgs, no_connection, reach};
+use super::fake_super::{self, FakeSuperArgs};
 use super::filters::{FilterArgs, by_the_source, filter};
 use super::jobs::{JobsArg, jobs};
 use super::links::{LinkArgs, follow, follow_destination};
@@ -60,6 +61,8 @@ pub struct CheckArgs {
     pub filters: FilterArgs,
     #[command(flatten)]
     pub keep: KeepArgs,
+    #[command(flatten)]
+    pub fake: FakeSuperArgs,
     #[command(flatten)]
     pub as_copy: AsCopyArgs,
     #[command(flatten)]
@@ -158,7 +161,7 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
         recursive: true,
         follow: follow(&a.links, &a.keep, a.recursive || a.keep.archive),
         follow_destination: follow_destination(a.follow_destination),
-        preserve: preserve(&a.keep.steps),
+        preserve: fake_super::held(&a.fake, preserve(&a.keep.steps)),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
         collide: collide(c.no_clobber, false, &c.update)?,
@@ -169,6 +172,7 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
         filter: filter(&a.filters),
         ..CopyPolicy::cp(jobs(&a.jobs, env), env.me, env.umask)
     };
+    fake_super::guard(&policy)?;
     let compare = match (a.hash, a.quick) {
         (true, _) => Compare::Hash,
         (false, true) => Compare::SizeAndTime,

@@ -10,6 +10,7 @@ use super::columns::{
     Scp::{Keeps, Loses, LosesIf},
 };
 use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
+use super::fake_super::{self, FakeSuperArgs};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, durability, verify};
 use super::io::{IoArgs, io, io_guard};
@@ -79,6 +80,8 @@ pub struct CopyArgs {
     pub keep: KeepArgs,
     #[command(flatten)]
     pub owners: OwnerArgs,
+    #[command(flatten)]
+    pub fake: FakeSuperArgs,
     #[command(flatten)]
     pub collide: CopyCollideArgs,
     #[command(flatten)]
@@ -303,6 +306,7 @@ fn lost_over_scp(a: &CopyArgs) -> Vec<&'static str> {
         .chain(a.resume.lost())
         .chain(a.keep.lost())
         .chain(a.owners.lost())
+        .chain(a.fake.lost())
         .chain(a.collide.lost());
     let which = a.filters.lost().chain(a.lost()).chain(a.links.lost());
     let there = a.remote.lost().chain(a.connect.lost()).chain(a.operands.lost());
@@ -326,7 +330,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         follow: follow(&a.links, &a.keep, recursive),
         follow_destination: follow_destination(a.follow_destination),
         above: above(a.mkpath),
-        preserve: preserved(&a.owners, preserve(&a.keep.steps)),
+        preserve: fake_super::held(&a.fake, preserved(&a.owners, preserve(&a.keep.steps))),
         alter: alter(&a.owners),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
@@ -354,6 +358,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         me: env.me,
         umask: env.umask,
     };
+    fake_super::guard(&policy)?;
     // What is half written in place has a new time too, so `-u` would take it for done.
     let again = match (policy.landing, collide) {
         _ if policy.resume.has_sessions() => Again::Resume,

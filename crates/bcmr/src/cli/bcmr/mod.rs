@@ -9,6 +9,7 @@ mod columns;
 pub mod connection;
 pub mod copy;
 pub mod ctl;
+mod fake_super;
 pub mod filters;
 pub mod foreign;
 mod how;

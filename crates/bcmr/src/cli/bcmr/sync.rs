@@ -2,6 +2,7 @@
 
 use super::columns::Columns;
 use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
+use super::fake_super::{self, FakeSuperArgs};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, verify};
 use super::io::{IoArgs, io, io_guard};
@@ -17,8 +18,8 @@ use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::calendar::Stamp;
 use bcmr_engine::policy::{
-    Collide, Compare, CopyPolicy, Dated, DeleteMax, DeleteWhen, Mirror, Old, Sharing, SyncPlan, SyncRequest,
-    Thinning,
+    Collide, Compare, CopyPolicy, Dated, DeleteMax, DeleteWhen, Mirror, Old, Preserve, Sharing, SyncPlan,
+    SyncRequest, Thinning,
 };
 use bcmr_engine::remote::{Address, Purpose};
 use bcmr_engine::unfinished_snapshot;
@@ -69,7 +70,7 @@ pub struct SyncArgs {
         conflicts_with_all = [
             "source", "dest", "dry_run", "plan", "checksum", "one_file_system", "mkpath", "both_ways", "exclude",
             "include", "exclude_from", "exclude_regex", "gitignore", "bcmrignore", "verify", "sync", "DeleteArgs", "OldArgs",
-            "EarlierArgs", "BoundsArgs", "OwnerArgs", "JobsArg", "RemoteArgs", "ConnectArgs", "IoArgs"
+            "EarlierArgs", "BoundsArgs", "OwnerArgs", "FakeSuperArgs", "JobsArg", "RemoteArgs", "ConnectArgs", "IoArgs"
         ]
     )]
     pub apply: Option<PathBuf>,
@@ -101,6 +102,8 @@ pub struct SyncArgs {
     pub filters: FilterArgs,
     #[command(flatten)]
     pub owners: OwnerArgs,
+    #[command(flatten)]
+    pub fake: FakeSuperArgs,
     #[command(flatten)]
     pub how: HowArgs,
     #[command(flatten)]
@@ -420,6 +423,7 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         },
         delete_max: a.delete.max_delete,
         above: above(a.mkpath),
+        preserve: fake_super::held(&a.fake, Preserve::ALL),
         alter: alter(&a.owners),
         old: old(&a.old, env)?,
         bases: [&a.earlier.link_dest[..], &a.earlier.reflink_dest].concat(),
@@ -432,6 +436,7 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         ..CopyPolicy::mirror(jobs(&a.how.jobs, env), env.me, env.umask)
     };
     io_guard(&policy.io, policy.resume)?;
+    fake_super::guard(&policy)?;
     let verify = policy.verify;
     let show = show(Verb::Sync, &a.output, policy.dry_run, Again::Resume, env);
     // A dry run tells differences, as a tree.

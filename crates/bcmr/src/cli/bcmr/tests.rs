@@ -5,6 +5,7 @@ use super::collide::{CopyCollideArgs, Update};
 use super::columns::Columns;
 use super::connection::{ConnectArgs, Reach, RemoteArgs};
 use super::copy::{CopyJob, SharingArg};
+use super::fake_super::FakeSuperArgs;
 use super::filters::{FilterArgs, RuleArg};
 use super::how::{HowArgs, VerifyArg};
 use super::io::IoArgs;
@@ -179,6 +180,7 @@ fn every_option_has_its_columns() {
         .chain(of::<FilterArgs>())
         .chain(of::<KeepArgs>())
         .chain(of::<OwnerArgs>())
+        .chain(of::<FakeSuperArgs>())
         .chain(of::<CopyCollideArgs>())
         .chain(of::<HowArgs>())
         .chain(of::<IoArgs>())
@@ -613,6 +615,7 @@ fn what_is_lost_without_a_peer() {
         ("--remote-sudo", &["--remote-sudo"]),
         ("--chown 1:2 --chmod go-w", &["--chown", "--chmod"]),
         ("--usermap 1:2 --groupmap 1:2 --numeric-ids", &["--usermap", "--groupmap", "--numeric-ids"]),
+        ("--archive --fake-super", &["--archive", "--fake-super"]),
         ("-T", &["-T"]),
         ("-CV --sync", &["-V", "--sync", "-C"]),
         ("--include x", &["--include"]),

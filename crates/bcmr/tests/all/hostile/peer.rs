@@ -48,7 +48,8 @@ pub const ALL: Features = Features {
         | wide::KEEPING
         | wide::LEFT_OUT
         | wide::PLANS
-        | wide::TAKES,
+        | wide::TAKES
+        | wide::HELD,
 };
 
 // ---- messages ----

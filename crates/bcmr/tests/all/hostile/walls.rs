@@ -465,6 +465,33 @@ fn a_client_makes_no_device_behind_a_wall() {
     }
 }
 
+/// A device that is held is an empty file, behind a wall as well; and no client says what is held but by the entry itself.
+#[test]
+fn what_is_held_is_what_the_entry_says() {
+    let place = Place::new();
+    rebuild(&place);
+    let attrs: Vec<(&[u8], &[u8])> = vec![
+        (b"user.own", b"stays"),
+        (b"user.rsync.%stat", b"104755 0,0 0:0"),
+        (b"user.rsync.security.capability", b"all of them"),
+    ];
+    let node = Entry { rdev: 0x103, mode: 0o666, uid: 7, gid: 8, attrs, ..entry(Kind::CharDevice, b"node") };
+    let (said, _) = place.serve("a device that is held", ROOT, |w| {
+        w.hello();
+        put(w, &policy(EVERYTHING | flags::KEEP_XATTR | flags::HELD_AT_DEST), Target::Into, b"pub", node)
+    });
+    assert!(failures(&said).is_empty(), "{:?}", failures(&said));
+    let path = place.dst().join("pub/node");
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    let get = |attr: &str| {
+        let mut value = [0; 64];
+        rustix::fs::lgetxattr(&path, attr, &mut value[..]).ok().map(|n| value[..n].to_vec())
+    };
+    assert_eq!(get("user.rsync.%stat").as_deref(), Some(&b"20666 1,3 7:8"[..]));
+    assert_eq!(get("user.own").as_deref(), Some(&b"stays"[..]));
+    assert_eq!(get("user.rsync.security.capability"), None);
+}
+
 /// V11: what is special and is there already is neither written into nor read.
 #[test]
 fn nothing_special_is_opened_behind_a_wall() {
