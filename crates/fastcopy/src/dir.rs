@@ -14,6 +14,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
+/// So many times in a row a name would have to be replaced just then.
+const LINK_ATTEMPTS: usize = 8;
+
 /// One component of a path: not empty, not `.` or `..`, without `/`. What can only be made by checking need not be
 /// checked again below.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -396,7 +399,16 @@ impl Dir {
     }
 
     /// `linkat` without following: a second name for whatever `from` is.
+    ///
+    /// The kernel says ENOENT of a name that another program replaces just then: the file that it had found has lost its
+    /// last name before it got the next. So while `from` is there, a few attempts are made.
     pub fn hard_link(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+        for _ in 1..LINK_ATTEMPTS {
+            match retry(|| rustix::fs::linkat(&self.fd, from.0, &to_dir.fd, to.0, AtFlags::empty())) {
+                Err(e) if Errno::from_io_error(&e) == Some(Errno::NOENT) && self.stat(from).is_ok() => {}
+                other => return other,
+            }
+        }
         retry(|| rustix::fs::linkat(&self.fd, from.0, &to_dir.fd, to.0, AtFlags::empty()))
     }
 

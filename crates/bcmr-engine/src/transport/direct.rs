@@ -384,7 +384,7 @@ pub(crate) fn where_to(named: &[u8], port: u16, known: &[IpAddr]) -> Result<Sock
     Ok(SocketAddr::new(to, port))
 }
 
-/// Connects `count` times and proves both sides to each other, all withwithin `time`; [`DIAL_TIMEOUT`] in earnest.
+/// Connects `count` times and proves both sides to each other, all within `time`; [`DIAL_TIMEOUT`] in earnest.
 ///
 /// # Errors
 /// [`NotDirect::NoAnswer`], [`NotDirect::NotProved`]; connections that were made are closed again.

@@ -209,3 +209,26 @@ fn a_move_into_a_destination_swapped_for_a_link_puts_nothing_outside() {
         }
     });
 }
+
+/// The kernel says that a name is not there which another program replaces just then (vfs_link in fs/namei.c).
+#[test]
+fn a_first_name_that_is_replaced_while_it_is_linked_to_is_linked_to_all_the_same() {
+    if !has_tool("strace") {
+        return skipped("a_first_name_that_is_replaced_while_it_is_linked_to_is_linked_to_all_the_same", "no strace");
+    }
+    let tmp = Tmp::new();
+    tmp.file("src/first", noise(1, 3000));
+    std::fs::hard_link(tmp.p("src/first"), tmp.p("src/second")).unwrap();
+    // Once, and always: then it is an error.
+    for (when, code) in [("1", 0), ("1+", 1)] {
+        tmp.dir("dst");
+        let inject = format!("inject=linkat:error=ENOENT:when={when}");
+        let traced = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=linkat", "-e", &inject, BCMR];
+        let line = Line::new(Path::new("strace")).args(traced).args(["copy", "--archive", "-T"]);
+        let ran = line.args([tmp.p("src"), tmp.p("dst")]).run().code(code);
+        assert_eq!(ran.err.contains("cannot make hard link"), code == 1, "{}", ran.err);
+        let same = differences(&tree(&tmp.p("src")), &tree(&tmp.p("dst")), EVERYTHING);
+        assert_eq!(same.is_empty(), code == 0, "{same:?}");
+        std::fs::remove_dir_all(tmp.p("dst")).unwrap();
+    }
+}
