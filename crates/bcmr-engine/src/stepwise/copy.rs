@@ -249,7 +249,8 @@ impl Copier<'_> {
             match self.options.update {
                 Update::All => {}
                 Update::Older if there.mtime < pair.info.mtime => {}
-                Update::Older | Update::None => return Err(StepEnd::InPlace),
+                Update::Older => return Err(self.name_of_earlier(pair, there)),
+                Update::None => return Err(StepEnd::InPlace),
                 Update::NoneFail => return Err(self.refuse(What::NotReplacing, &pair.dst.shown)),
             }
         }
@@ -265,6 +266,27 @@ impl Copier<'_> {
             return Err(StepEnd::InPlace);
         }
         Ok(())
+    }
+
+    /// What is not older stays; but where the source is another name of what landed before, and what is there has the content
+    /// of that, it becomes another name too.
+    fn name_of_earlier(&mut self, pair: &CopyStep<'_>, there: &Info) -> StepEnd {
+        if self.options.purpose == Program::Move || there.kind != Kind::File {
+            return StepEnd::InPlace;
+        }
+        match self.earlier(pair) {
+            Ok(Some(earlier)) if content::is_same(self, &Spot::of(&earlier), pair.dst, there.size) => {
+                StepEnd::of(self.link_to(pair, &earlier))
+            }
+            Ok(earlier) => {
+                // Further names are none of what is newer and something else.
+                if earlier.is_none() && !content::is_same(self, pair.src, pair.dst, there.size) {
+                    self.copied.remove(&pair.info.id());
+                }
+                StepEnd::InPlace
+            }
+            Err(done) => done,
+        }
     }
 
     fn is_writable(&self, dst: &Spot, there: &Info) -> bool {

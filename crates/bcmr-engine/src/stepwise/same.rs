@@ -45,10 +45,13 @@ pub(super) fn check(src: &Spot, dst: &Spot, info: &Info, there: &Info, options: 
             if options.unlink_first {
                 return Same::Fine;
             }
-        } else if !same_entry || (!src.is_same_name(dst) && (backup || options.unlink_first)) {
+        } else if src.is_same_name(dst) {
+            return Same::Refused;
+        } else if backup || !same_entry {
             return Same::Fine;
         } else {
-            return Same::Refused;
+            // Two names of one link: a copy would change nothing, and a rename would take neither away.
+            return if is_move { Same::Refused } else { Same::Nothing };
         }
     }
     if backup {

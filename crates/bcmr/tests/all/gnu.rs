@@ -453,11 +453,43 @@ fn seldom_lines_end_as_with_the_systems_programs() {
             "cp: will not create hard link 'e/l/l' to directory 'e/l'\n",
         ),
         ("mkdir e; $b cp -a e/ -t e", "cp: cannot copy a directory, 'e/', into itself, 'e/e'\n"),
+        // Two names of one link.
+        (
+            "ln -s t a; ln a b; $b cp -d a b && $b cp -d --remove-destination a b && ls; $b mv a b; $b cp -bd a b; ls",
+            "a\nb\nmv: 'a' and 'b' are the same file\na\nb\nb~\n",
+        ),
+        // What is not older stays; as a further name of what landed before only where it has the content of that.
+        (
+            "mkdir s t; echo x >s/f; ln s/f s/g; ln s/f s/h; ln s/f s/i; cp -r s t; touch -d '1 day' t/s/*; touch -d 2001-02-03 t/s/i
+             echo new >t/s/h; $b cp -au s t; stat -c %h t/s/*; cat t/s/h",
+            "3\n3\n1\n3\nnew\n",
+        ),
+        // What is newer and another content is no first name.
+        (
+            "mkdir s t; echo x >s/f; ln s/f s/g; cp -r s t; touch -d 2001-02-03 t/s/g; echo new >t/s/f; touch -d '1 day' t/s/f
+             $b cp -au s t; stat -c %h t/s/*; cat t/s/*",
+            "1\n1\nnew\nx\n",
+        ),
+        ("touch f g h i; echo n | $b rm ---presume-input-tty -I f g h i; ls | wc -l", "rm: remove 4 arguments? 4\n"),
     ] {
         let tmp = Tmp::new();
         let script = format!("b={BCMR}; umask 022; exec 2>&1; {script}");
         let out = Command::new("sh").args(["-c", &script]).current_dir(tmp.path()).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&out.stdout), want, "{script}");
+    }
+}
+
+/// Without an owner and a group, what is installed has those of the process; what has others is not the same.
+#[test]
+fn what_is_installed_and_belongs_to_others_is_installed_again() {
+    needs!(is_root(), "only root gives files away");
+    let tmp = Tmp::new();
+    tmp.file("f", "content");
+    for (given, again) in [("--owner=1", true), ("--group=1", true), ("--mode=755", false)] {
+        gnu(&tmp, ["install", "-C", given, "f", "g"]).run().ok();
+        let ran = gnu(&tmp, ["install", "-Cv", "f", "g"]).run().ok();
+        assert_eq!(ran.out.contains("'f' -> 'g'"), again, "{given}: {}", ran.out);
+        assert_eq!(gnu(&tmp, ["install", "-Cv", "f", "g"]).run().ok().out, "", "{given}");
     }
 }
 

@@ -62,7 +62,8 @@ impl<O> Table<O> {
             let end = if *takes == Takes::Value { "=" } else { "" };
             format!("--{name}{end}")
         };
-        self.longs.iter().map(word).collect()
+        let is_told = |(name, ..): &&Long<O>| !name.starts_with('-');
+        self.longs.iter().filter(is_told).map(word).collect()
     }
 }
 

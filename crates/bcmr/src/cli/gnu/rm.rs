@@ -21,6 +21,7 @@ pub enum RmOption {
     Recursive,
     Dir,
     Verbose,
+    PresumeTty,
     Help,
     Version,
 }
@@ -47,6 +48,8 @@ pub const TABLE: Table<RmOption> = {
             ("recursive", Nothing, RmOption::Recursive),
             ("dir", Nothing, RmOption::Dir),
             ("verbose", Nothing, RmOption::Verbose),
+            // Not told by GNU's either: its own test scripts have no terminal.
+            ("-presume-input-tty", Nothing, RmOption::PresumeTty),
             ("help", Nothing, RmOption::Help),
             ("version", Nothing, RmOption::Version),
         ],
@@ -157,6 +160,7 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
             RmOption::Recursive => o.recursive = true,
             RmOption::Dir => o.empty_dirs = true,
             RmOption::Verbose => o.verbose = true,
+            RmOption::PresumeTty => o.stdin_tty = true,
         }
     }
     let paths: Vec<PathBuf> = words.operands.iter().map(PathBuf::from).collect();
