@@ -143,8 +143,18 @@ impl Preserve {
 pub enum Strictness {
     /// What an unprivileged user can never keep (a foreign owner) is let go silently, as `cp -p` does; all else is told.
     LikeCp,
+    /// The same; but of a file that is replaced nothing stays, as `mv` takes it away first.
+    LikeMv,
     /// Everything that was not kept is told and makes the exit code say so (`--archive`).
     Archive,
+}
+
+impl Strictness {
+    /// Whether what takes a file's place has none of the attributes that people gave that one.
+    #[must_use]
+    pub fn drops_old(self) -> bool {
+        self != Strictness::LikeCp
+    }
 }
 
 /// What happens to a name that is already there.

@@ -194,7 +194,7 @@ impl Replaced<'_> {
         lost: &mut Vec<Fault>,
     ) -> bool {
         let p = &keep.preserve;
-        let exact = p.xattr && keep.strictness == Strictness::Archive;
+        let exact = p.xattr && keep.strictness.drops_old();
         let wanted = |attr: &CStr| {
             let attr = attr.to_bytes();
             if is_acl(attr) { !p.acl } else { !exact && outlives_writing(attr) && !held_stat::hides(p, attr) }
@@ -397,7 +397,7 @@ fn apply(
         }
         match copied {
             Ok(()) if foreign => {
-                let all = p.xattr && keep.strictness == Strictness::Archive;
+                let all = p.xattr && keep.strictness.drops_old();
                 let foreign = |name: &[u8]| {
                     !(holds && name == held_stat::ATTRIBUTE.to_bytes())
                         && if is_acl(name) {
@@ -550,7 +550,7 @@ pub(crate) fn change(
     source: &AttributeList,
     there: &AttributeList,
 ) -> Option<Reason> {
-    let exact = p.xattr && strictness == Strictness::Archive;
+    let exact = p.xattr && strictness.drops_old();
     // ACLs are nothing that is held.
     let counts = |attr: &[u8]| !(p.at_dest.is_held() && is_acl(attr));
     let source = || source.iter().filter(|(attr, _)| counts(attr) && !held_stat::hides(p, attr));
@@ -585,7 +585,7 @@ fn set_owner(
     let group = gid == born.gid || thing.set_owner(None, Some(gid)).is_ok();
     let not_allowed = Code::of(&e) == Code::Denied;
     // cp says nothing when a user cannot keep a foreign owner; an archive does.
-    if told && !(not_allowed && keep.strictness == Strictness::LikeCp) {
+    if told && !(not_allowed && keep.strictness != Strictness::Archive) {
         lost.push(loss(Op::SetOwnerOf, e));
     }
     group && uid == born.uid
@@ -611,7 +611,7 @@ mod tests {
             };
             text.split_whitespace().map(one).collect()
         };
-        use Strictness::{Archive, LikeCp};
+        use Strictness::{Archive, LikeCp, LikeMv};
         for (kind, strictness, source, there, want) in [
             (Kind::File, Archive, "user.a=1 acl=x", "acl=x user.a=1", None),
             (Kind::File, Archive, "user.a=1", "user.a=2", Some(Reason::ByAttributes)),
@@ -619,6 +619,8 @@ mod tests {
             (Kind::File, LikeCp, "", "acl=y", Some(Reason::ByAcl)),
             (Kind::Dir, Archive, "", "user.own=1", Some(Reason::ByAttributes)),
             (Kind::Dir, LikeCp, "", "user.own=1", None),
+            (Kind::File, LikeCp, "", "user.own=1", None),
+            (Kind::File, LikeMv, "", "user.own=1", Some(Reason::ByAttributes)),
             // The system's own come and go with the system.
             (Kind::File, Archive, "", "security.selinux=label", None),
             (Kind::File, LikeCp, "", "security.capability=c", Some(Reason::ByAttributes)),

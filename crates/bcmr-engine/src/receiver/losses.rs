@@ -43,7 +43,7 @@ impl<'a> MetadataLosses<'a> {
             let error = fault.told(&src, &dst);
             // A file system that has no attributes or owners at all (vfat) loses them for everything: worth a word,
             // and in an archive a failure.
-            if self.strictness == Strictness::LikeCp && error.code == Code::MetadataLost {
+            if self.strictness != Strictness::Archive && error.code == Code::MetadataLost {
                 let unsupported = error.source.as_ref().is_some_and(|e| Code::of(e) == Code::Unsupported);
                 if unsupported {
                     self.tally.warn(error);

@@ -185,7 +185,7 @@ impl Single {
 }
 
 /// Takes away what was inherited of rights, and sets the mode.
-fn without_acl(thing: impl AsFd, mode: u32) -> io::Result<()> {
+pub(crate) fn without_acl(thing: impl AsFd, mode: u32) -> io::Result<()> {
     xattr::remove(Of::Handle(thing.as_fd()), ACL_ACCESS)?;
     meta::set_mode(thing, mode)
 }

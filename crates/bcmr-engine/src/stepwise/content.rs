@@ -12,7 +12,7 @@ use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
 use crate::error::{Code, Op};
 use crate::event::{Cancel, Event, Front, Progress, Question, Watch};
 use crate::policy::{Changing, Durability, Verify};
-use crate::receiver::single::Folder;
+use crate::receiver::single::{Folder, without_acl};
 use crate::verbs::stream;
 use fastcopy::dir::{Name, open_to_write};
 use fastcopy::errno;
@@ -396,6 +396,12 @@ fn held(
         Ok(held) => held,
         Err(e) => return create(copier, e),
     };
+    // It stands for the source, which has nothing of this directory.
+    if folder.has_default_acl()
+        && let Err(e) = without_acl(&held, 0o600)
+    {
+        return create(copier, e);
+    }
     let (from, to) = match (source.try_clone(), held.try_clone()) {
         (Ok(from), Ok(to)) => (from, to),
         (Err(e), _) | (_, Err(e)) => return create(copier, e),

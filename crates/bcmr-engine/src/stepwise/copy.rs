@@ -220,7 +220,11 @@ impl Copier<'_> {
         let same = if stays { Same::Fine } else { same::check(src, dst, &pair.info, &there, self.options) };
         match same {
             Same::Fine => {}
-            Same::Nothing => return Err(StepEnd::InPlace),
+            Same::Nothing => {
+                // It is asked about all the same.
+                self.may_replace(pair, &there)?;
+                return Err(StepEnd::InPlace);
+            }
             Same::Refused => {
                 return Err(StepEnd::of(self.fail_two(What::SameFile, &src.shown, &dst.shown, None)));
             }

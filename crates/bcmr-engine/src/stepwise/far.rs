@@ -9,7 +9,7 @@ use super::told::{Did, Teller, Trouble, What};
 use crate::disk::sys::Sys;
 use crate::error::{Error, Op, Reason};
 use crate::event::{Action, Event, Front, Progress, Question, Watch};
-use crate::policy::CopyPolicy;
+use crate::policy::{CopyPolicy, Strictness};
 use crate::receiver::tree;
 use crate::verbs::move_named;
 use fastcopy::dir::NameBuf;
@@ -85,6 +85,7 @@ pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller
     let progress = Progress::default();
     let watch = Watch { front: &front, progress: &progress, cancel: &options.cancel, items: options.verbose };
     let policy = CopyPolicy::cp(options.threads, options.me, options.umask);
+    let policy = CopyPolicy { strictness: Strictness::LikeMv, ..policy };
     let moved =
         operand(src, dst, info, &policy, Op::Move).and_then(|operand| move_named(operand, policy, watch));
     let mut kept = front.kept.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -458,6 +458,12 @@ fn seldom_lines_end_as_with_the_systems_programs() {
             "ln -s t a; ln a b; $b cp -d a b && $b cp -d --remove-destination a b && ls; $b mv a b; $b cp -bd a b; ls",
             "a\nb\nmv: 'a' and 'b' are the same file\na\nb\nb~\n",
         ),
+        ("touch f; ln f g; echo y | $b cp -il f g", "cp: overwrite 'g'? "),
+        // A device that is read has no part in what the directory hands down.
+        (
+            "mkdir d; setfacl -d -m u:1:rwx d; $b cp --preserve=mode /dev/null d; getfacl -cp d/null | grep -c :.*:.*:",
+            "0\n",
+        ),
         // What is not older stays; as a further name of what landed before only where it has the content of that.
         (
             "mkdir s t; echo x >s/f; ln s/f s/g; ln s/f s/h; ln s/f s/i; cp -r s t; touch -d '1 day' t/s/*; touch -d 2001-02-03 t/s/i
@@ -504,4 +510,10 @@ fn a_file_is_moved_over_a_fifo_of_another_file_system() {
     let ran = gnu(&tmp, ["mv", "-v", "f", "far/p"]).run().ok();
     assert_eq!(ran.out, "copied 'f' -> 'far/p'\nremoved 'f'\n");
     assert_eq!((read(&tmp.p("far/p")).as_str(), names(tmp.path())), ("content", vec!["far".into()]));
+    // Nothing of a file stays that another one is moved over.
+    let old = tmp.file("old", "old");
+    rustix::fs::setxattr(&old, c"user.note", b"kept", rustix::fs::XattrFlags::empty()).unwrap();
+    gnu(&tmp, ["mv", "far/p", "old"]).run().ok();
+    assert_eq!(read(&old), "content");
+    assert_eq!(rustix::fs::listxattr(&old, &mut [0_u8; 64]).unwrap(), 0);
 }
