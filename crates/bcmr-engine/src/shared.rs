@@ -39,7 +39,7 @@ impl SharedSsh {
         std::mem::take(&mut locked(&self.said))
     }
 
-    /// Ends it: whoever comes later connects for itself.
+    /// Ends it: each ssh from now on connects by itself.
     pub(crate) fn end(&self) {
         if let Some((child, dir)) = locked(&self.held).take() {
             end(child, &dir);

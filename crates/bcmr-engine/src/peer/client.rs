@@ -275,7 +275,7 @@ pub(crate) fn with_retries(
             other => return other,
         };
         left -= 1;
-        // Nobody may have told the one that holds the connection yet.
+        // The ssh that holds a shared connection may not know yet that it is lost.
         way.unshare();
         let seconds = pause.as_secs();
         watch.front.event(Event::Warning(lost));

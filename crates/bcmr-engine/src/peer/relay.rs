@@ -66,7 +66,7 @@ pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
     and_once_more(&run.once_more, || {
         with_retries(&onward, &policy, watch, || {
             run.once(&mut target, &kinds, &mut snapshot).map_err(|e| {
-                // Which of the two was lost is not known here; the other one is ended by whoever tries again.
+                // Which of the two was lost is not known here; `with_retries` ends the other one.
                 if e.code.is_of_connection() {
                     here.unshare();
                 }

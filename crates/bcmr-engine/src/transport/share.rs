@@ -3,13 +3,12 @@
 //!
 //! Must not know what the sessions are for. A user's own sharing (ControlPath in ssh_config) is never touched.
 
-use super::ssh::{self, Ciphers, Nth, Notes};
+use super::ssh::{self, Ciphers, Notes, Nth};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
 use crate::shared::{self, SharedSsh};
 use fastcopy::pass::SocketDir;
-use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -99,12 +98,14 @@ fn until_it_listens(
     // What may be otherwise in a moment is tried again as ever, where that was asked for; and so is what is not understood.
     let said = notes.take();
     match ssh::judge_words(&said).filter(|_| status.code() == Some(ssh::EXIT_SSH)) {
-        Some(code) if way.retries == 0 || !code.is_retryable() => Err(ssh::not_connected(code, address, &said)),
+        Some(code) if way.retries == 0 || !code.is_retryable() => {
+            Err(ssh::not_connected(code, address, &said))
+        }
         _ => Ok(None),
     }
 }
 
-/// Whether nobody has said how connections are to be shared, and a person may be asked.
+/// Whether the user has said nothing of how connections are to be shared, and ssh may ask.
 fn may_share(configured: &str) -> bool {
     let is = |key, words: &[&str]| ssh::said(configured, key).is_none_or(|value| words.contains(&value));
     is("controlpath", &["none"]) && is("controlmaster", &["no", "false"]) && is("batchmode", &["no", "false"])
@@ -117,20 +118,6 @@ fn fits(base: &Path) -> bool {
     bytes.starts_with(b"/")
         && bytes.iter().all(plain)
         && bytes.len() + SocketDir::BYTES_BELOW + SSH_TRIES_BYTES < SUN_PATH_BYTES
-}
-
-/// What ssh is told of a socket, so that it connects by itself where there is none.
-pub(super) fn through(path: &Path) -> [OsString; 4] {
-    let mut socket = OsString::from("ControlPath=");
-    socket.push(path);
-    ["-o".into(), "ControlMaster=no".into(), "-o".into(), socket]
-}
-
-/// What the one that connects is told.
-pub(super) fn listening(path: &Path) -> Vec<OsString> {
-    let [option, _, again, socket] = through(path);
-    let lasting = ["ControlMaster=yes", "-o", "ControlPersist=no"].map(OsStr::new).map(OsString::from);
-    std::iter::once(option).chain(lasting).chain([again, socket]).collect()
 }
 
 #[cfg(test)]
@@ -156,7 +143,8 @@ mod tests {
     fn a_path_that_ssh_cannot_take_is_not_tried() {
         let long = |bytes: usize| format!("/{}", "x".repeat(bytes - 1));
         // `/run/user/4294967295` is the longest of its kind.
-        for (base, may) in [("/run/user/4294967295", true), ("/tmp", true), ("/t%h", false), ("/a b", false)] {
+        for (base, may) in [("/run/user/4294967295", true), ("/tmp", true), ("/t%h", false), ("/a b", false)]
+        {
             assert_eq!(fits(Path::new(base)), may, "{base}");
         }
         let most = SUN_PATH_BYTES - 1 - SocketDir::BYTES_BELOW - SSH_TRIES_BYTES;

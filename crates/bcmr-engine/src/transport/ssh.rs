@@ -3,7 +3,6 @@
 //! Must not know what the streams carry. No path and no name of a file ever stands in a command here.
 
 use super::conn;
-use super::share;
 use super::login::Login;
 use super::stream::Stream;
 use crate::error::{Code, Error, Note, Op, Reason};
@@ -13,8 +12,8 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -196,8 +195,8 @@ pub(super) fn arguments_for(
     match nth {
         // `-S` overrides what stands before it; without a path nothing is shared, whatever ControlMaster says.
         Nth::Further => add(&["-S", "none", "-o", "ControlMaster=no"]),
-        Nth::Shares(path) => args.extend(share::listening(path)),
-        Nth::First | Nth::Session => args.extend(way.socket().into_iter().flat_map(share::through)),
+        Nth::Shares(path) => args.extend(listening(path)),
+        Nth::First | Nth::Session => args.extend(way.socket().into_iter().flat_map(through)),
     }
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     if ciphers == Ciphers::PreferAes {
@@ -206,6 +205,20 @@ pub(super) fn arguments_for(
     // L1: nothing behind this is an option.
     add(&["--", &address.host, command]);
     Ok(args)
+}
+
+/// What ssh is told of a shared connection's socket: it connects by itself where there is none.
+fn through(path: &Path) -> [OsString; 4] {
+    let mut socket = OsString::from("ControlPath=");
+    socket.push(path);
+    ["-o".into(), "ControlMaster=no".into(), "-o".into(), socket]
+}
+
+/// What the one that connects is told.
+fn listening(path: &Path) -> Vec<OsString> {
+    let [option, _, again, socket] = through(path);
+    let lasting = ["ControlMaster=yes", "-o", "ControlPersist=no"].map(OsString::from);
+    std::iter::once(option).chain(lasting).chain([again, socket]).collect()
 }
 
 /// Whether the order of ciphers is touched.

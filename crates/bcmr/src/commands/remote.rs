@@ -237,8 +237,8 @@ impl Lines {
     }
 }
 
-/// How to get there over one connection, where a person may be asked for something on the way there: once, then. Where nobody is
-/// there to be asked, nothing needs to be shared.
+/// How to get there over one connection, where ssh may ask a person for something on the way: once, then. Where it cannot ask,
+/// nothing needs to be shared.
 fn sharing(address: &Address, reach: &Reach, cancel: &Cancel) -> Result<Reach> {
     let way = match env::can_ask() {
         true => peer::share(address, &reach.way, &env::meeting(), cancel)?,
@@ -475,9 +475,7 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
     if let Some(file) = config {
         found.push(finding(true, "configuration", format!("is read from {}", names::quoted(file))));
     }
-    // What is in the way of a connection is found below.
-    let shared = sharing(address, reach, &Cancel::new());
-    let reach = shared.as_ref().unwrap_or(reach);
+    let reach = &sharing(address, reach, &Cancel::new()).unwrap_or_else(|_| reach.clone());
     let seen = look(&reach.way);
     let answers = |seen: &[Finding]| seen.iter().all(|f| f.ok);
     let whole = answers(&seen);

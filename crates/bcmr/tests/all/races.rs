@@ -214,7 +214,10 @@ fn a_move_into_a_destination_swapped_for_a_link_puts_nothing_outside() {
 #[test]
 fn a_first_name_that_is_replaced_while_it_is_linked_to_is_linked_to_all_the_same() {
     if !has_tool("strace") {
-        return skipped("a_first_name_that_is_replaced_while_it_is_linked_to_is_linked_to_all_the_same", "no strace");
+        return skipped(
+            "a_first_name_that_is_replaced_while_it_is_linked_to_is_linked_to_all_the_same",
+            "no strace",
+        );
     }
     let tmp = Tmp::new();
     tmp.file("src/first", noise(1, 3000));
