@@ -7,7 +7,7 @@ use crate::policy::{Compare, CopyPolicy, Dated, NameList, Old, Target};
 use crate::shared::SharedSsh;
 use crate::throttle::Throttle;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A path on another machine.
@@ -68,7 +68,7 @@ pub struct Way {
 
 impl Way {
     /// Where the shared connection listens, while there is one.
-    pub(crate) fn socket(&self) -> Option<&Path> {
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
         self.shared.as_ref()?.path()
     }
 

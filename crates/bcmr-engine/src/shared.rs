@@ -3,7 +3,7 @@
 //! Must not know how it was made, nor what its sessions are for.
 
 use fastcopy::pass::SocketDir;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Ends when this is dropped; and by itself when this process dies, as its standard input does then.
 pub struct SharedSsh {
-    path: PathBuf,
     held: Mutex<Option<(Child, SocketDir)>>,
     said: Mutex<Vec<String>>,
 }
@@ -23,15 +22,28 @@ pub struct SharedSsh {
 impl SharedSsh {
     /// `child` listens in `dir`, and has said so much until then.
     pub(crate) fn over(child: Child, dir: SocketDir, said: Vec<String>) -> SharedSsh {
-        let path = dir.path().to_owned();
-        SharedSsh { path, held: Mutex::new(Some((child, dir))), said: Mutex::new(said) }
+        SharedSsh { held: Mutex::new(Some((child, dir))), said: Mutex::new(said) }
     }
 
     /// Where it listens, while it lives.
-    pub(crate) fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<PathBuf> {
         let mut held = locked(&self.held);
-        let lives = held.as_mut().is_some_and(|(child, _)| matches!(child.try_wait(), Ok(None)));
-        lives.then_some(&self.path)
+        let (child, dir) = held.as_mut()?;
+        matches!(child.try_wait(), Ok(None)).then(|| dir.path().to_owned())
+    }
+
+    /// Whether it is over, and not by [`SharedSsh::end`].
+    pub(crate) fn has_ended(&self) -> bool {
+        locked(&self.held).as_mut().is_some_and(|(child, _)| !matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Goes on with the ssh of another one.
+    pub(crate) fn renew(&self, by: &SharedSsh) {
+        let new = locked(&by.held).take();
+        locked(&self.said).extend(by.take_said());
+        if let Some((child, dir)) = std::mem::replace(&mut *locked(&self.held), new) {
+            end(child, &dir);
+        }
     }
 
     /// What ssh said while it connected; once.
@@ -76,7 +88,7 @@ impl Drop for SharedSsh {
 
 impl std::fmt::Debug for SharedSsh {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("SharedSsh").field(&self.path).finish()
+        f.debug_tuple("SharedSsh").field(&self.path()).finish()
     }
 }
 

@@ -6,7 +6,8 @@ use crate::error::{Code, Note, Reason, Result};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
 use crate::transport;
-use std::path::{Path, PathBuf};
+use crate::transport::ssh::Keeper;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The same way over one connection of ssh, which is made now: whatever asks a person asks here and not again. Its socket lies in
@@ -17,14 +18,27 @@ use std::sync::Arc;
 pub fn share(address: &Address, way: &Way, bases: &[PathBuf], cancel: &Cancel) -> Result<Way> {
     let shared = match &way.shared {
         Some(shared) => Some(Arc::clone(shared)),
-        None => transport::share::begin(address, way, bases, cancel)?.map(Arc::new),
+        None => transport::share::begin(address, way, Keeper::Command, bases, cancel)?.map(Arc::new),
     };
     Ok(Way { shared, ..way.clone() })
 }
 
+/// Makes the connection anew that the way shared, where it has ended by itself: an account that runs no commands does not keep one
+/// open by a command, but it may by SFTP.
+///
+/// # Errors
+/// As [`share`].
+pub fn share_again(address: &Address, way: &Way, bases: &[PathBuf], cancel: &Cancel) -> Result<()> {
+    let Some(shared) = way.shared.as_ref().filter(|shared| shared.has_ended()) else { return Ok(()) };
+    if let Some(new) = transport::share::begin(address, way, Keeper::Sftp, bases, cancel)? {
+        shared.renew(&new);
+    }
+    Ok(())
+}
+
 /// Where another program that runs ssh finds the connection that the way shares, while there is one.
 #[must_use]
-pub fn ssh_socket(way: &Way) -> Option<&Path> {
+pub fn ssh_socket(way: &Way) -> Option<PathBuf> {
     way.socket()
 }
 

@@ -157,7 +157,12 @@ pub(crate) fn connect(
     // A session that there was no connection for: a server may allow but one, or the connection is gone by now.
     if way.socket().is_some() {
         match connect_as(Nth::Session, address, way, load, terms, behind, cancel) {
-            Err(e) if e.code.is_of_connection() && !cancel.is_set() => way.unshare(),
+            // One that has ended by itself may be made again by another way.
+            Err(e) if e.code.is_of_connection() && !cancel.is_set() => {
+                if way.socket().is_some() {
+                    way.unshare();
+                }
+            }
             other => return other,
         }
     }

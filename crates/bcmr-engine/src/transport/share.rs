@@ -3,7 +3,7 @@
 //!
 //! Must not know what the sessions are for. A user's own sharing (ControlPath in ssh_config) is never touched.
 
-use super::ssh::{self, Ciphers, Notes, Nth};
+use super::ssh::{self, Ciphers, Keeper, Notes, Nth};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
@@ -14,8 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the session of its own runs: nothing, until its standard input ends, and that is when this process does.
-const KEEPER: &str = "cat";
 /// Bytes of a socket's path that every system takes, its end included.
 const SUN_PATH_BYTES: usize = 104;
 /// ssh listens under a longer name first: a dot and 16 letters.
@@ -32,11 +30,12 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) fn begin(
     address: &Address,
     way: &Way,
+    keeper: Keeper,
     bases: &[PathBuf],
     cancel: &Cancel,
 ) -> Result<Option<SharedSsh>> {
     // First of all, before anything is run.
-    let plain = ssh::arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, KEEPER)?;
+    let plain = ssh::arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, keeper.word())?;
     let Some(program) = ssh::open_ssh(way) else { return Ok(None) };
     let Some(configured) = ssh::configuration(program, &plain) else { return Ok(None) };
     if !may_share(&configured) {
@@ -45,7 +44,7 @@ pub(crate) fn begin(
     let bases: Vec<PathBuf> = bases.iter().filter(|base| fits(base)).cloned().collect();
     let Ok(dir) = SocketDir::for_ssh(&bases) else { return Ok(None) };
     let ciphers = ssh::judged_ciphers(program, &configured, address);
-    let args = ssh::arguments_for(address, way, Nth::Shares(dir.path()), ciphers, KEEPER)?;
+    let args = ssh::arguments_for(address, way, Nth::Shares(dir.path(), keeper), ciphers, keeper.word())?;
     // What was typed counts more: `-S none`, say.
     let effective = ssh::configuration(program, &args);
     let is_ours = |text: String| ssh::said(&text, "controlpath").is_some_and(|path| path == dir.path());

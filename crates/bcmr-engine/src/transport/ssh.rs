@@ -26,12 +26,32 @@ pub(crate) enum Nth<'p> {
     /// As the user's configuration has it; a session of the way's shared connection where there is one.
     First,
     /// The connection that others share, with its socket.
-    Shares(&'p Path),
+    Shares(&'p Path, Keeper),
     /// A session of the way's shared connection. It never asks for anything, and no signal of the terminal reaches it.
     Session,
     /// One connection more, which is worth something only when it does not share the first one's. It never asks for
     /// anything: the user does not see which of several asks, and what is typed would go to another one.
     Further,
+}
+
+/// What a shared connection runs itself: nothing that does anything until its standard input ends, and that is when this
+/// process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeper {
+    /// A command.
+    Command,
+    /// A server of SFTP, where accounts run no commands.
+    Sftp,
+}
+
+impl Keeper {
+    /// As ssh is told of it, behind the host.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Keeper::Command => "cat",
+            Keeper::Sftp => "sftp",
+        }
+    }
 }
 
 /// How much there is to move.
@@ -175,7 +195,7 @@ pub(super) fn arguments_for(
     // Of two values ssh takes the first, so this one stands before whatever the user has for the first connection.
     let silent: &[&str] = match nth {
         Nth::Further | Nth::Session => &["-o", "BatchMode=yes"],
-        Nth::First | Nth::Shares(_) => &[],
+        Nth::First | Nth::Shares(..) => &[],
     };
     let mut args: Vec<OsString> = silent.iter().map(OsString::from).collect();
     args.extend(way.ssh.iter().skip(1).cloned());
@@ -195,8 +215,11 @@ pub(super) fn arguments_for(
     match nth {
         // `-S` overrides what stands before it; without a path nothing is shared, whatever ControlMaster says.
         Nth::Further => add(&["-S", "none", "-o", "ControlMaster=no"]),
-        Nth::Shares(path) => args.extend(listening(path)),
-        Nth::First | Nth::Session => args.extend(way.socket().into_iter().flat_map(through)),
+        Nth::Shares(path, keeper) => {
+            args.extend(listening(path));
+            args.extend((keeper == Keeper::Sftp).then(|| OsString::from("-s")));
+        }
+        Nth::First | Nth::Session => args.extend(way.socket().into_iter().flat_map(|path| through(&path))),
     }
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     if ciphers == Ciphers::PreferAes {
@@ -646,6 +669,12 @@ mod tests {
         let alone = "-S none -o ControlMaster=no";
         let want = format!("-o BatchMode=yes {tail} {alone} -- h bcmr serve");
         assert_eq!(further, want, "nobody is asked for a password");
+        let shares = Nth::Shares(Path::new("/s/socket"), Keeper::Sftp);
+        let first =
+            arguments_for(&at(None, "h", None), &way(&["ssh"], &[]), shares, Ciphers::AsTheyAre, "sftp");
+        let first: Vec<String> = first.unwrap().iter().map(|a| a.to_str().unwrap().to_owned()).collect();
+        let listens = "-o ControlMaster=yes -o ControlPersist=no -o ControlPath=/s/socket -s";
+        assert_eq!(first.join(" "), format!("{tail} {listens} -- h sftp"));
         let all = line(
             &at(Some("u"), "fe80::1%eth0", Some(2222)),
             &way(&["/opt/ssh", "-v"], &["-J", "jump", "-o", "Port=1"]),

@@ -399,6 +399,7 @@ fn with_program<T>(
     if reach.way.program != "bcmr" || reach.way.run_as != RunAs::Login {
         return Err(Absent::Other(Error { op: Op::StartBcmrOn, ..absent }));
     }
+    peer::share_again(address, &reach.way, &env::meeting(), cancel).map_err(Absent::Other)?;
     let own = deploy::own(cancel).map_err(Absent::Other)?;
     let there = match deploy::probe(address, &reach.way, &own, cancel) {
         Ok(there) => there,
