@@ -6,7 +6,7 @@ use crate::error::{Code, Note, Reason, Result};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
 use crate::transport;
-use crate::transport::ssh::Keeper;
+use crate::transport::ssh::HeldBy;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub fn share(address: &Address, way: &Way, bases: &[PathBuf], cancel: &Cancel) -> Result<Way> {
     let shared = match &way.shared {
         Some(shared) => Some(Arc::clone(shared)),
-        None => transport::share::begin(address, way, Keeper::Command, bases, cancel)?.map(Arc::new),
+        None => transport::share::begin(address, way, HeldBy::Command, bases, cancel)?.map(Arc::new),
     };
     Ok(Way { shared, ..way.clone() })
 }
@@ -30,7 +30,7 @@ pub fn share(address: &Address, way: &Way, bases: &[PathBuf], cancel: &Cancel) -
 /// As [`share`].
 pub fn share_again(address: &Address, way: &Way, bases: &[PathBuf], cancel: &Cancel) -> Result<()> {
     let Some(shared) = way.shared.as_ref().filter(|shared| shared.has_ended()) else { return Ok(()) };
-    if let Some(new) = transport::share::begin(address, way, Keeper::Sftp, bases, cancel)? {
+    if let Some(new) = transport::share::begin(address, way, HeldBy::Sftp, bases, cancel)? {
         shared.renew(&new);
     }
     Ok(())

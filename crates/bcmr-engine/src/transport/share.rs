@@ -3,7 +3,7 @@
 //!
 //! Must not know what the sessions are for. A user's own sharing (ControlPath in ssh_config) is never touched.
 
-use super::ssh::{self, Ciphers, Keeper, Notes, Nth};
+use super::ssh::{self, Ciphers, HeldBy, Notes, Nth};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
@@ -30,12 +30,12 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) fn begin(
     address: &Address,
     way: &Way,
-    keeper: Keeper,
+    held_by: HeldBy,
     bases: &[PathBuf],
     cancel: &Cancel,
 ) -> Result<Option<SharedSsh>> {
     // First of all, before anything is run.
-    let plain = ssh::arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, keeper.word())?;
+    let plain = ssh::arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, held_by.word())?;
     let Some(program) = ssh::open_ssh(way) else { return Ok(None) };
     let Some(configured) = ssh::configuration(program, &plain) else { return Ok(None) };
     if !may_share(&configured) {
@@ -44,7 +44,7 @@ pub(crate) fn begin(
     let bases: Vec<PathBuf> = bases.iter().filter(|base| fits(base)).cloned().collect();
     let Ok(dir) = SocketDir::for_ssh(&bases) else { return Ok(None) };
     let ciphers = ssh::judged_ciphers(program, &configured, address);
-    let args = ssh::arguments_for(address, way, Nth::Shares(dir.path(), keeper), ciphers, keeper.word())?;
+    let args = ssh::arguments_for(address, way, Nth::Shares(dir.path(), held_by), ciphers, held_by.word())?;
     // What was typed counts more: `-S none`, say.
     let effective = ssh::configuration(program, &args);
     let is_ours = |text: String| ssh::said(&text, "controlpath").is_some_and(|path| path == dir.path());

@@ -26,7 +26,7 @@ pub(crate) enum Nth<'p> {
     /// As the user's configuration has it; a session of the way's shared connection where there is one.
     First,
     /// The connection that others share, with its socket.
-    Shares(&'p Path, Keeper),
+    Shares(&'p Path, HeldBy),
     /// A session of the way's shared connection. It never asks for anything, and no signal of the terminal reaches it.
     Session,
     /// One connection more, which is worth something only when it does not share the first one's. It never asks for
@@ -37,19 +37,19 @@ pub(crate) enum Nth<'p> {
 /// What a shared connection runs itself: nothing that does anything until its standard input ends, and that is when this
 /// process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeper {
+pub(crate) enum HeldBy {
     /// A command.
     Command,
     /// A server of SFTP, where accounts run no commands.
     Sftp,
 }
 
-impl Keeper {
+impl HeldBy {
     /// As ssh is told of it, behind the host.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Keeper::Command => "cat",
-            Keeper::Sftp => "sftp",
+            HeldBy::Command => "cat",
+            HeldBy::Sftp => "sftp",
         }
     }
 }
@@ -215,9 +215,9 @@ pub(super) fn arguments_for(
     match nth {
         // `-S` overrides what stands before it; without a path nothing is shared, whatever ControlMaster says.
         Nth::Further => add(&["-S", "none", "-o", "ControlMaster=no"]),
-        Nth::Shares(path, keeper) => {
+        Nth::Shares(path, held_by) => {
             args.extend(listening(path));
-            args.extend((keeper == Keeper::Sftp).then(|| OsString::from("-s")));
+            args.extend((held_by == HeldBy::Sftp).then(|| OsString::from("-s")));
         }
         Nth::First | Nth::Session => args.extend(way.socket().into_iter().flat_map(|path| through(&path))),
     }
@@ -669,7 +669,7 @@ mod tests {
         let alone = "-S none -o ControlMaster=no";
         let want = format!("-o BatchMode=yes {tail} {alone} -- h bcmr serve");
         assert_eq!(further, want, "nobody is asked for a password");
-        let shares = Nth::Shares(Path::new("/s/socket"), Keeper::Sftp);
+        let shares = Nth::Shares(Path::new("/s/socket"), HeldBy::Sftp);
         let first =
             arguments_for(&at(None, "h", None), &way(&["ssh"], &[]), shares, Ciphers::AsTheyAre, "sftp");
         let first: Vec<String> = first.unwrap().iter().map(|a| a.to_str().unwrap().to_owned()).collect();
