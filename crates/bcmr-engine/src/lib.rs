@@ -31,6 +31,7 @@ mod recent;
 pub mod remote;
 mod remove;
 mod sender;
+pub mod shared;
 mod stage;
 pub mod stepwise;
 mod store;

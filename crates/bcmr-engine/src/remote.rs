@@ -4,6 +4,7 @@
 
 use crate::password::Password;
 use crate::policy::{Compare, CopyPolicy, Dated, NameList, Old, Target};
+use crate::shared::SharedSsh;
 use crate::throttle::Throttle;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -61,6 +62,22 @@ pub struct Way {
     pub whole_file: bool,
     /// Connecting again after the connection was lost, at most so often; needs sessions to be worth it.
     pub retries: u32,
+    /// A connection of ssh that is there already, to have sessions over.
+    pub shared: Option<Arc<SharedSsh>>,
+}
+
+impl Way {
+    /// Where the shared connection listens, while there is one.
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
+        self.shared.as_ref()?.path()
+    }
+
+    /// Does without it from now on.
+    pub(crate) fn unshare(&self) {
+        if let Some(shared) = &self.shared {
+            shared.end();
+        }
+    }
 }
 
 /// `--direct`.

@@ -71,8 +71,6 @@ impl Env {
     pub fn read() -> Env {
         let mask = rustix::process::umask(rustix::fs::Mode::empty());
         rustix::process::umask(mask);
-        // The XDG base directory specification has relative paths ignored.
-        let absolute = |name| said(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
         let home = absolute("HOME");
         let place = |name, below| absolute(name).or_else(|| Some(home.as_ref()?.join(below)));
         Env {
@@ -102,10 +100,7 @@ impl Env {
             trash_dir: place("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("Trash")),
             arrived_at: said("SSH_CONNECTION")
                 .and_then(|words| words.to_str()?.split(' ').nth(2)?.parse().ok()),
-            meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]
-                .into_iter()
-                .flatten()
-                .collect(),
+            meeting: meeting(),
             store_dir: said("BCMR_CAS_DIR").map(PathBuf::from),
             store_cap_mb: said("BCMR_CAS_CAP_MB"),
             store_keep: said("BCMR_CAS_KEEP"),
@@ -120,9 +115,22 @@ pub fn askpass() -> Option<OsString> {
     let required = said("SSH_ASKPASS_REQUIRE");
     let is = |word: &str| required.as_deref().is_some_and(|it| it == word);
     let desktop = said("DISPLAY").or_else(|| said("WAYLAND_DISPLAY")).is_some();
-    let terminal = std::fs::File::options().read(true).write(true).open("/dev/tty").is_ok();
-    let wanted = !is("never") && (is("force") || is("prefer") || desktop && !terminal);
+    let wanted = !is("never") && (is("force") || is("prefer") || desktop && !has_terminal());
     wanted.then_some(program)
+}
+
+/// Whether ssh could ask a person for something.
+pub fn can_ask() -> bool {
+    askpass().is_some() || has_terminal()
+}
+
+fn has_terminal() -> bool {
+    std::fs::File::options().read(true).write(true).open("/dev/tty").is_ok()
+}
+
+/// Where sockets may be made, as in [`Env::meeting`].
+pub fn meeting() -> Vec<PathBuf> {
+    [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())].into_iter().flatten().collect()
 }
 
 /// The directory that this was started in, for paths that are to mean the same elsewhere.
@@ -158,6 +166,11 @@ impl Gnu {
             utf8,
         }
     }
+}
+
+/// The XDG base directory specification has relative paths ignored.
+fn absolute(name: &str) -> Option<PathBuf> {
+    said(name).map(PathBuf::from).filter(|dir| dir.is_absolute())
 }
 
 /// A variable that is set and not empty.

@@ -22,6 +22,8 @@ use std::time::Duration;
 const PREFIX: &str = "bcmr-join-";
 /// The same where commands are heard; the first 8 digits are those of the process.
 const COMMANDS: &str = "bcmr-ctl-";
+/// The same where a shared connection of ssh listens.
+const SSH: &str = "bcmr-ssh-";
 /// Digits of a process.
 const PID_DIGITS: usize = 8;
 /// The socket in it.
@@ -31,12 +33,105 @@ const TRIES: usize = 8;
 /// Descriptors that one message may carry.
 const FDS_MAX: usize = 2;
 
-/// A listening socket in a fresh directory of mode 0700, which is locked as long as its process lives.
-pub struct RendezvousSocket {
+/// A fresh directory of mode 0700 for one socket, which is locked as long as its process lives.
+pub struct SocketDir {
     base: Dir,
     dir: Dir,
     name: NameBuf,
     path: PathBuf,
+}
+
+impl SocketDir {
+    /// So many bytes are behind a base in [`SocketDir::path`].
+    pub const BYTES_BELOW: usize = 1 + SSH.len() + 32 + 1 + SOCKET.len();
+
+    /// Makes one below the first of `bases` that lets us, for a socket that ssh makes itself, and removes from all of them what
+    /// processes of this user that were killed have left.
+    ///
+    /// # Errors
+    /// Of the last base tried.
+    pub fn for_ssh(bases: &[PathBuf]) -> io::Result<SocketDir> {
+        in_one_of(bases, |base| SocketDir::open_below(SSH, base))
+    }
+
+    fn open_below(prefix: &str, path: &Path) -> io::Result<SocketDir> {
+        let base = Dir::open(path)?;
+        for _ in 0..TRIES {
+            let mut digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
+            if prefix == COMMANDS {
+                digits.replace_range(..PID_DIGITS, &format!("{:08x}", std::process::id()));
+            }
+            let text = format!("{prefix}{digits}");
+            let name = NameBuf::new(text.as_bytes()).ok_or(Errno::INVAL)?;
+            base.make_dir(name.as_name(), 0o700)?;
+            let made = base.open_dir_readable(name.as_name()).and_then(|dir| {
+                check_dir(&dir)?;
+                Ok(dir)
+            });
+            if made.as_ref().is_ok_and(|dir| is_claimed(&base, name.as_name(), dir)) {
+                return Ok(SocketDir { base, dir: made?, name, path: path.join(text).join(SOCKET) });
+            }
+            match base.remove_dir(name.as_name()) {
+                Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(e),
+                _ => {}
+            }
+            match made {
+                // Another run took it for one that was left behind, before it was claimed.
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                other => drop(other?),
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Where the socket is, or will be.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is there.
+    #[must_use]
+    pub fn has_socket(&self) -> bool {
+        let name = NameBuf::new(SOCKET.as_bytes());
+        name.is_some_and(|name| self.dir.stat(name.as_name()).is_ok())
+    }
+
+    /// Removes socket and directory.
+    ///
+    /// # Errors
+    /// What the kernel says; what is gone already is none.
+    pub fn remove(&self) -> io::Result<()> {
+        let socket = NameBuf::new(SOCKET.as_bytes()).ok_or(Errno::INVAL)?;
+        for removed in [self.dir.remove_file(socket.as_name()), self.base.remove_dir(self.name.as_name())] {
+            match removed {
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sweeps all of `bases`, and makes something in the first that lets us.
+fn in_one_of<T>(bases: &[PathBuf], make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
+    for base in bases {
+        // What cannot be looked at or removed does no harm.
+        drop(Dir::open(base).and_then(|base| sweep(&base)));
+    }
+    let mut last = io::Error::from(Errno::NOENT);
+    for base in bases {
+        match make(base) {
+            Ok(made) => return Ok(made),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// A listening socket in a directory of its own.
+pub struct RendezvousSocket {
+    dir: SocketDir,
     listener: UnixListener,
 }
 
@@ -59,64 +154,22 @@ impl RendezvousSocket {
     }
 
     fn open_as(prefix: &str, bases: &[PathBuf]) -> io::Result<RendezvousSocket> {
-        for base in bases {
-            // What cannot be looked at or removed does no harm.
-            drop(Dir::open(base).and_then(|base| sweep(&base)));
-        }
-        let mut last = io::Error::from(Errno::NOENT);
-        for base in bases {
-            match RendezvousSocket::open_below(prefix, base) {
-                Ok(meeting) => return Ok(meeting),
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
-    }
-
-    fn open_below(prefix: &str, path: &Path) -> io::Result<RendezvousSocket> {
-        let base = Dir::open(path)?;
-        for _ in 0..TRIES {
-            let mut digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
-            if prefix == COMMANDS {
-                digits.replace_range(..PID_DIGITS, &format!("{:08x}", std::process::id()));
-            }
-            let text = format!("{prefix}{digits}");
-            let name = NameBuf::new(text.as_bytes()).ok_or(Errno::INVAL)?;
-            base.make_dir(name.as_name(), 0o700)?;
-            let made = base.open_dir_readable(name.as_name()).and_then(|dir| {
-                check_dir(&dir)?;
-                Ok(dir)
-            });
-            let Some(dir) = made.as_ref().ok().filter(|dir| is_claimed(&base, name.as_name(), dir)) else {
-                match base.remove_dir(name.as_name()) {
-                    Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(e),
-                    _ => {}
-                }
-                match made {
-                    // Another run took it for one that was left behind, before it was claimed.
-                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
-                    other => drop(other?),
-                }
-                continue;
-            };
-            return match listen(dir) {
-                Ok(listener) => {
-                    let path = path.join(text).join(SOCKET);
-                    Ok(RendezvousSocket { base, dir: made?, name, path, listener })
-                }
+        in_one_of(bases, |base| {
+            let dir = SocketDir::open_below(prefix, base)?;
+            match listen(&dir.dir) {
+                Ok(listener) => Ok(RendezvousSocket { dir, listener }),
                 Err(e) => {
-                    base.remove_dir(name.as_name())?;
+                    dir.remove()?;
                     Err(e)
                 }
-            };
-        }
-        Err(Errno::AGAIN.into())
+            }
+        })
     }
 
     /// Where [`connect`] finds it.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
     }
 
     /// Waits for the next guest of the same user; others are sent away without a word. `None` after [`RendezvousSocket::stop`].
@@ -146,16 +199,9 @@ impl RendezvousSocket {
     /// Removes socket and directory.
     ///
     /// # Errors
-    /// What the kernel says; what is gone already is none.
+    /// As [`SocketDir::remove`].
     pub fn remove(&self) -> io::Result<()> {
-        let socket = NameBuf::new(SOCKET.as_bytes()).ok_or(Errno::INVAL)?;
-        for removed in [self.dir.remove_file(socket.as_name()), self.base.remove_dir(self.name.as_name())] {
-            match removed {
-                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
-                other => other?,
-            }
-        }
-        Ok(())
+        self.dir.remove()
     }
 }
 
@@ -243,7 +289,7 @@ fn is_claimed(base: &Dir, name: Name<'_>, dir: &Dir) -> bool {
 fn sweep(base: &Dir) -> io::Result<()> {
     let mut found = Vec::new();
     base.reopen()?.list(&mut ListBuffer::new(), |listed| {
-        if [PREFIX, COMMANDS].iter().any(|prefix| is_called(prefix, listed.name.bytes())) {
+        if [PREFIX, COMMANDS, SSH].iter().any(|prefix| is_called(prefix, listed.name.bytes())) {
             found.push(listed.name.to_owned());
         }
         true

@@ -275,6 +275,8 @@ pub(crate) fn with_retries(
             other => return other,
         };
         left -= 1;
+        // The ssh that holds a shared connection may not know yet that it is lost.
+        way.unshare();
         let seconds = pause.as_secs();
         watch.front.event(Event::Warning(lost));
         watch.front.event(Event::Note(Reason::ConnectingAgain.about(seconds).about(u64::from(left))));

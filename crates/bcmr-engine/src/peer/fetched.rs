@@ -69,6 +69,7 @@ mod tests {
             throttle: Arc::new(Throttle::new(None)),
             whole_file: false,
             retries: 0,
+            shared: None,
         }
     }
 

@@ -45,5 +45,5 @@ pub use globs::matching;
 pub use inspect::{Finding, OnTheWay, RemoveHow, doctor, hash, list, make_directory, remove, stat, usage};
 pub use relay::relay;
 pub use server::serve;
-pub use ssh::{ssh_said, ssh_words, sudo_words, verb_words};
+pub use ssh::{share, share_again, ssh_said, ssh_socket, ssh_words, sudo_words, verb_words};
 pub use undoing::undo;

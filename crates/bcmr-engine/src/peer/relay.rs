@@ -65,7 +65,13 @@ pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
     let mut snapshot = AskedSnapshot::of(dated);
     and_once_more(&run.once_more, || {
         with_retries(&onward, &policy, watch, || {
-            run.once(&mut target, &kinds, &mut snapshot).map_err(|e| snapshot.sorted(e))
+            run.once(&mut target, &kinds, &mut snapshot).map_err(|e| {
+                // Which of the two was lost is not known here; `with_retries` ends the other one.
+                if e.code.is_of_connection() {
+                    here.unshare();
+                }
+                snapshot.sorted(e)
+            })
         })
     })
 }

@@ -3,8 +3,44 @@
 //! Must not know messages.
 
 use crate::error::{Code, Note, Reason, Result};
+use crate::event::Cancel;
 use crate::remote::{Address, Way};
 use crate::transport;
+use crate::transport::ssh::HeldBy;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The same way over one connection of ssh, which is made now: whatever asks a person asks here and not again. Its socket lies in
+/// a private directory below one of `bases`. The way itself where ssh or its configuration is not for that.
+///
+/// # Errors
+/// A host or user that is refused; there is no connection; a stop was asked for.
+pub fn share(address: &Address, way: &Way, bases: &[PathBuf], cancel: &Cancel) -> Result<Way> {
+    let shared = match &way.shared {
+        Some(shared) => Some(Arc::clone(shared)),
+        None => transport::share::begin(address, way, HeldBy::Command, bases, cancel)?.map(Arc::new),
+    };
+    Ok(Way { shared, ..way.clone() })
+}
+
+/// Makes the connection anew that the way shared, where it has ended by itself: an account that runs no commands does not keep one
+/// open by a command, but it may by SFTP.
+///
+/// # Errors
+/// As [`share`].
+pub fn share_again(address: &Address, way: &Way, bases: &[PathBuf], cancel: &Cancel) -> Result<()> {
+    let Some(shared) = way.shared.as_ref().filter(|shared| shared.has_ended()) else { return Ok(()) };
+    if let Some(new) = transport::share::begin(address, way, HeldBy::Sftp, bases, cancel)? {
+        shared.renew(&new);
+    }
+    Ok(())
+}
+
+/// Where another program that runs ssh finds the connection that the way shares, while there is one.
+#[must_use]
+pub fn ssh_socket(way: &Way) -> Option<PathBuf> {
+    way.socket()
+}
 
 /// ssh's own words for running `command` there, which a shell reads: it must be the caller's from beginning to end.
 ///

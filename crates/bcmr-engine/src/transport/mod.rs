@@ -13,6 +13,7 @@ mod login;
 #[cfg(test)]
 pub(crate) mod memory;
 pub(crate) mod seal;
+pub(crate) mod share;
 pub(crate) mod ssh;
 pub(crate) mod stream;
 
@@ -153,7 +154,31 @@ pub(crate) fn connect(
     behind: &[u8],
     cancel: &Cancel,
 ) -> Result<Peer, Error> {
-    let (stream, carrier) = ssh::start(address, way, Nth::First, load)?;
+    // A session that there was no connection for: a server may allow but one, or the connection is gone by now.
+    if way.socket().is_some() {
+        match connect_as(Nth::Session, address, way, load, terms, behind, cancel) {
+            // One that has ended by itself may be made again by another way.
+            Err(e) if e.code.is_of_connection() && !cancel.is_set() => {
+                if way.socket().is_some() {
+                    way.unshare();
+                }
+            }
+            other => return other,
+        }
+    }
+    connect_as(Nth::First, address, way, load, terms, behind, cancel)
+}
+
+fn connect_as(
+    nth: Nth<'_>,
+    address: &Address,
+    way: &Way,
+    load: LinkLoad,
+    terms: Terms,
+    behind: &[u8],
+    cancel: &Cancel,
+) -> Result<Peer, Error> {
+    let (stream, carrier) = ssh::start(address, way, nth, load)?;
     let hello = greeting(terms.offered, &address.host)?;
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, cancel)?;
     let agreed = settle(terms.offered, terms.required, hello, &welcome, &address.host)?;
@@ -565,6 +590,7 @@ mod tests {
             throttle: std::sync::Arc::new(crate::throttle::Throttle::new(None)),
             whole_file: false,
             retries: 0,
+            shared: None,
         }
     }
 

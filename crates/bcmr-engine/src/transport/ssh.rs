@@ -12,21 +12,46 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Which of a peer's connections it is.
+/// Which of a command's connections it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nth {
-    /// As the user's configuration has it.
+pub(crate) enum Nth<'p> {
+    /// As the user's configuration has it; a session of the way's shared connection where there is one.
     First,
+    /// The connection that others share, with its socket.
+    Shares(&'p Path, HeldBy),
+    /// A session of the way's shared connection. It never asks for anything, and no signal of the terminal reaches it.
+    Session,
     /// One connection more, which is worth something only when it does not share the first one's. It never asks for
     /// anything: the user does not see which of several asks, and what is typed would go to another one.
     Further,
+}
+
+/// What a shared connection runs itself: nothing that does anything until its standard input ends, and that is when this
+/// process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldBy {
+    /// A command.
+    Command,
+    /// A server of SFTP, where accounts run no commands.
+    Sftp,
+}
+
+impl HeldBy {
+    /// As ssh is told of it, behind the host.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            HeldBy::Command => "cat",
+            HeldBy::Sftp => "sftp",
+        }
+    }
 }
 
 /// How much there is to move.
@@ -39,7 +64,7 @@ pub(crate) enum LinkLoad {
 }
 
 /// What ssh itself exits with when it could not connect or authenticate, or lost the connection.
-const EXIT_SSH: i32 = 255;
+pub(super) const EXIT_SSH: i32 = 255;
 /// What a shell exits with when there is no such program, and when it cannot be run.
 const EXIT_NOT_FOUND: i32 = 127;
 const EXIT_NOT_RUN: i32 = 126;
@@ -131,7 +156,7 @@ pub(crate) fn verb_words(address: &Address, way: &Way, verb: &str) -> Result<Vec
 }
 
 /// Everything behind the program's name in ssh's argument vector, for a connection to a bcmr.
-fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
+fn arguments(address: &Address, way: &Way, nth: Nth<'_>, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
     let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
     let command = remote_command(&way.program, "serve").and_then(|command| as_user(&way.run_as, command));
     let command = command.map_err(refused)?;
@@ -149,10 +174,14 @@ pub(crate) fn words(address: &Address, way: &Way, command: &str) -> Result<Vec<O
     Ok(words)
 }
 
-fn arguments_for(
+/// Everything behind the program's name, for running `command` there.
+///
+/// # Errors
+/// A host or user that is refused.
+pub(super) fn arguments_for(
     address: &Address,
     way: &Way,
-    nth: Nth,
+    nth: Nth<'_>,
     ciphers: Ciphers,
     command: &str,
 ) -> Result<Vec<OsString>, Error> {
@@ -164,7 +193,10 @@ fn arguments_for(
         return Err(refused(note));
     }
     // Of two values ssh takes the first, so this one stands before whatever the user has for the first connection.
-    let silent: &[&str] = if nth == Nth::Further { &["-o", "BatchMode=yes"] } else { &[] };
+    let silent: &[&str] = match nth {
+        Nth::Further | Nth::Session => &["-o", "BatchMode=yes"],
+        Nth::First | Nth::Shares(..) => &[],
+    };
     let mut args: Vec<OsString> = silent.iter().map(OsString::from).collect();
     args.extend(way.ssh.iter().skip(1).cloned());
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
@@ -180,10 +212,16 @@ fn arguments_for(
     // No terminal, no X11, and none of the forwardings and commands that belong to the user's own logins: a second
     // connection could not listen where the first one does.
     add(&["-T", "-x", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none"]);
-    if nth == Nth::Further {
+    match nth {
         // `-S` overrides what stands before it; without a path nothing is shared, whatever ControlMaster says.
-        add(&["-S", "none", "-o", "ControlMaster=no"]);
+        Nth::Further => add(&["-S", "none", "-o", "ControlMaster=no"]),
+        Nth::Shares(path, held_by) => {
+            args.extend(listening(path));
+            args.extend((held_by == HeldBy::Sftp).then(|| OsString::from("-s")));
+        }
+        Nth::First | Nth::Session => args.extend(way.socket().into_iter().flat_map(|path| through(&path))),
     }
+    let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     if ciphers == Ciphers::PreferAes {
         add(&["-o", FAST_CIPHERS]);
     }
@@ -192,21 +230,40 @@ fn arguments_for(
     Ok(args)
 }
 
+/// What ssh is told of a shared connection's socket: it connects by itself where there is none.
+fn through(path: &Path) -> [OsString; 4] {
+    let mut socket = OsString::from("ControlPath=");
+    socket.push(path);
+    ["-o".into(), "ControlMaster=no".into(), "-o".into(), socket]
+}
+
+/// What the one that connects is told.
+fn listening(path: &Path) -> Vec<OsString> {
+    let [option, _, again, socket] = through(path);
+    let lasting = ["ControlMaster=yes", "-o", "ControlPersist=no"].map(OsString::from);
+    std::iter::once(option).chain(lasting).chain([again, socket]).collect()
+}
+
 /// Whether the order of ciphers is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ciphers {
+pub(super) enum Ciphers {
     AsTheyAre,
     PreferAes,
+}
+
+/// What ssh is to be told of ciphers, by its configuration.
+pub(super) fn judged_ciphers(program: &OsStr, configured: &str, address: &Address) -> Ciphers {
+    if !cpu_has_aes() {
+        return Ciphers::AsTheyAre;
+    }
+    let stock = ["-F", "none", "--", &address.host].map(OsString::from);
+    configuration(program, &stock).map_or(Ciphers::AsTheyAre, |stock| judge_ciphers(configured, &stock))
 }
 
 /// From what `ssh -G` says with the user's configuration and without any: touched only where the user has named no ciphers,
 /// and where this ssh has AES-GCM and does not prefer it anyway.
 fn judge_ciphers(configured: &str, stock: &str) -> Ciphers {
-    let list = |text: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix("ciphers "))?;
-        Some(line.trim().to_owned())
-    };
-    match (list(configured), list(stock)) {
+    match (said(configured, "ciphers"), said(stock, "ciphers")) {
         (Some(own), Some(stock))
             if own == stock && stock.split(',').skip(1).any(|cipher| cipher == FASTEST) =>
         {
@@ -255,6 +312,16 @@ pub(crate) fn in_short(code: Code, said: &[String]) -> Option<Note> {
     })
 }
 
+/// That ssh did not connect, for a reason that its last words gave.
+pub(super) fn not_connected(code: Code, address: &Address, said: &[String]) -> Error {
+    let note = Note::from(Reason::SshCouldNotConnect);
+    let note = match in_short(code, said) {
+        None => note,
+        Some(words) => Reason::Because.about(note).about(words),
+    };
+    Error::ours(code, Op::ConnectTo, &address.host, note)
+}
+
 /// What it means that the connection ended before the other side has greeted us: the code, and why. `said` is ssh's
 /// standard error.
 fn judge_end(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> (Code, Note) {
@@ -280,49 +347,47 @@ fn end_of(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> 
 
 // ---- asking and starting ----
 
+/// ssh's program where it is OpenSSH's, by its name: another one may take `-G` and its like for something else.
+pub(super) fn open_ssh(way: &Way) -> Option<&OsStr> {
+    let program = way.ssh.first()?;
+    (Path::new(program).file_name() == Some(OsStr::new("ssh"))).then_some(program)
+}
+
+/// What ssh makes of these arguments and its configuration.
+pub(super) fn configuration(program: &OsStr, args: &[OsString]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.arg("-G").args(args).stdin(Stdio::null()).stderr(Stdio::null());
+    let out = command.output().ok().filter(|out| out.status.success())?;
+    Some(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// One value of it.
+pub(super) fn said<'t>(configured: &'t str, key: &str) -> Option<&'t str> {
+    configured.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).map(str::trim)
+}
+
 /// Asks ssh for its configuration, where that pays.
 fn ciphers(address: &Address, way: &Way, load: LinkLoad) -> Ciphers {
-    let Some(program) = way.ssh.first() else { return Ciphers::AsTheyAre };
-    // Another program than OpenSSH's may take `-G` for something else.
-    if load == LinkLoad::Light || !cpu_has_aes() || Path::new(program).file_name() != Some(OsStr::new("ssh"))
-    {
+    let Some(program) = open_ssh(way).filter(|_| load == LinkLoad::Heavy && cpu_has_aes()) else {
         return Ciphers::AsTheyAre;
-    }
-    let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Ciphers::AsTheyAre };
-    let ask = |args: &[OsString]| {
-        let mut command = Command::new(program);
-        command.arg("-G").args(args).stdin(Stdio::null()).stderr(Stdio::null());
-        let out = command.output().ok().filter(|out| out.status.success())?;
-        Some(String::from_utf8_lossy(&out.stdout).into_owned())
     };
-    let stock = ["-F", "none", "--", &address.host].map(OsString::from);
-    match (ask(&args), ask(&stock)) {
-        (Some(configured), Some(stock)) => judge_ciphers(&configured, &stock),
-        _ => Ciphers::AsTheyAre,
-    }
+    let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Ciphers::AsTheyAre };
+    let configured = configuration(program, &args);
+    configured.map_or(Ciphers::AsTheyAre, |configured| judged_ciphers(program, &configured, address))
 }
 
 /// The addresses that ssh connects to, as far as that can be known: none behind a jump host or another program.
 pub(crate) fn leads_to(address: &Address, way: &Way) -> Vec<std::net::IpAddr> {
     use std::net::ToSocketAddrs;
-    let Some(program) = way.ssh.first() else { return Vec::new() };
-    if Path::new(program).file_name() != Some(OsStr::new("ssh")) {
-        return Vec::new();
-    }
+    let Some(program) = open_ssh(way) else { return Vec::new() };
     let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Vec::new() };
-    let mut command = Command::new(program);
-    command.arg("-G").args(&args).stdin(Stdio::null()).stderr(Stdio::null());
-    let Some(out) = command.output().ok().filter(|out| out.status.success()) else { return Vec::new() };
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let said = |key: &str| {
-        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ').map(|v| v.trim().to_owned()))
-    };
-    let through = |key| said(key).is_some_and(|value| value != "none");
+    let Some(text) = configuration(program, &args) else { return Vec::new() };
+    let through = |key| said(&text, key).is_some_and(|value| value != "none");
     if through("proxyjump") || through("proxycommand") {
         return Vec::new();
     }
-    let Some(host) = said("hostname") else { return Vec::new() };
-    (host.as_str(), 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect()).unwrap_or_default()
+    let Some(host) = said(&text, "hostname") else { return Vec::new() };
+    (host, 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect()).unwrap_or_default()
 }
 
 fn cpu_has_aes() -> bool {
@@ -354,17 +419,24 @@ pub(crate) struct Carrier {
 pub(crate) fn start(
     address: &Address,
     way: &Way,
-    nth: Nth,
+    nth: Nth<'_>,
     load: LinkLoad,
 ) -> Result<(Stream, Carrier), Error> {
     // First of all, before anything is run.
     arguments(address, way, nth, Ciphers::AsTheyAre)?;
+    // A session has those of its connection.
+    let load = if nth == Nth::Session { LinkLoad::Light } else { load };
     let args = arguments(address, way, nth, ciphers(address, way, load))?;
     let program = way.ssh.first().cloned().unwrap_or_else(|| OsString::from("ssh"));
     let mut command = Command::new(&program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Ctrl-C is for us, and then the other side is asked to clean up: over this connection.
     fastcopy::child::deaf_to_interrupt(&mut command);
+    if nth == Nth::Session {
+        // ssh hears an interrupt all the same while it is a session of another one's connection. It asks for nothing, so it
+        // needs no terminal.
+        command.process_group(0);
+    }
     let mut child = command.spawn().map_err(|e| Error::os(Op::Run, &program, e))?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
@@ -379,10 +451,10 @@ pub(crate) fn start(
     }
     let child = Arc::new(Mutex::new(child));
     let notes = Notes::default();
-    let listener = {
-        let notes = notes.clone();
-        std::thread::Builder::new().name("ssh-stderr".to_owned()).spawn(move || notes.listen(stderr)).ok()
-    };
+    if let (Nth::Session, Some(shared)) = (nth, &way.shared) {
+        shared.take_said().into_iter().for_each(|line| notes.add(line));
+    }
+    let listener = notes.listener(stderr);
     let login = Arc::new(Login::default());
     let carrier = Carrier {
         child: Arc::clone(&child),
@@ -468,14 +540,18 @@ impl Carrier {
         None
     }
 
-    /// Everything that was said is in the notes after this. A process of the far side's that keeps the pipe open is
-    /// not waited for.
     fn hear_out(&mut self) {
-        let end = Instant::now() + Duration::from_millis(500);
-        if let Some(listener) = self.listener.take() {
-            while !listener.is_finished() && Instant::now() < end {
-                std::thread::sleep(LOOK);
-            }
+        hear_out(self.listener.take());
+    }
+}
+
+/// Everything that was said is in the notes after this. A process of the far side's that keeps the pipe open is not waited
+/// for.
+pub(super) fn hear_out(listener: Option<JoinHandle<()>>) {
+    let end = Instant::now() + Duration::from_millis(500);
+    if let Some(listener) = listener {
+        while !listener.is_finished() && Instant::now() < end {
+            std::thread::sleep(LOOK);
         }
     }
 }
@@ -493,12 +569,18 @@ impl Drop for Carrier {
 
 /// Lines of a child's standard error, the newest where there are too many.
 #[derive(Clone, Default)]
-struct Notes {
+pub(super) struct Notes {
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Notes {
-    fn take(&self) -> Vec<String> {
+    /// Listens in a thread of its own.
+    pub(super) fn listener(&self, from: ChildStderr) -> Option<JoinHandle<()>> {
+        let notes = self.clone();
+        std::thread::Builder::new().name("ssh-stderr".to_owned()).spawn(move || notes.listen(from)).ok()
+    }
+
+    pub(super) fn take(&self) -> Vec<String> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
@@ -549,6 +631,7 @@ mod tests {
             throttle: std::sync::Arc::new(crate::throttle::Throttle::new(None)),
             whole_file: false,
             retries: 0,
+            shared: None,
         }
     }
 
@@ -586,6 +669,12 @@ mod tests {
         let alone = "-S none -o ControlMaster=no";
         let want = format!("-o BatchMode=yes {tail} {alone} -- h bcmr serve");
         assert_eq!(further, want, "nobody is asked for a password");
+        let shares = Nth::Shares(Path::new("/s/socket"), HeldBy::Sftp);
+        let first =
+            arguments_for(&at(None, "h", None), &way(&["ssh"], &[]), shares, Ciphers::AsTheyAre, "sftp");
+        let first: Vec<String> = first.unwrap().iter().map(|a| a.to_str().unwrap().to_owned()).collect();
+        let listens = "-o ControlMaster=yes -o ControlPersist=no -o ControlPath=/s/socket -s";
+        assert_eq!(first.join(" "), format!("{tail} {listens} -- h sftp"));
         let all = line(
             &at(Some("u"), "fe80::1%eth0", Some(2222)),
             &way(&["/opt/ssh", "-v"], &["-J", "jump", "-o", "Port=1"]),

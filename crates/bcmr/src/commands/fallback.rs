@@ -10,6 +10,7 @@ use crate::cli::bcmr::remote::RemoteJob;
 use crate::say;
 use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
+use bcmr_engine::peer::ssh_socket;
 use bcmr_engine::policy::{CopyPolicy, Target};
 use bcmr_engine::remote::{Address, Way};
 use bcmr_engine::verbs::written_through::link_in_the_way;
@@ -21,7 +22,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// scp cannot be used here, or cannot be started.
-pub fn copy(job: &RemoteJob, watch: Watch<'_>) -> Result<Summary> {
+pub fn copy(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
     let host = job.places.address().map(address::machine).unwrap_or_default();
     if let Places::Get { from, target } = &job.places {
         // V12: scp writes through whatever link has a name.
@@ -29,7 +30,7 @@ pub fn copy(job: &RemoteJob, watch: Watch<'_>) -> Result<Summary> {
             return Err(Error::ours(Code::Refused, Op::CopyByScpTo, link, say::LINK_IN_THE_WAY.to_owned()));
         }
     }
-    let words = scp_words(&job.reach.way, &job.places, &job.policy, &host)?;
+    let words = scp_words(way, &job.places, &job.policy, &host)?;
     let answer = child::run(&words, None, watch.cancel).map_err(|e| Error::os(Op::Run, "scp", e))?;
     let mut summary = Summary { cancelled: watch.cancel.is_set(), ..Summary::default() };
     if !answer.status.success() && !summary.cancelled {
@@ -52,6 +53,11 @@ fn scp_words(way: &Way, places: &Places, policy: &CopyPolicy, host: &str) -> Res
         }
     }
     words.extend(way.options.iter().cloned());
+    if let Some(socket) = ssh_socket(way) {
+        let mut option = OsString::from("ControlPath=");
+        option.push(socket);
+        words.extend(["-o".into(), option]);
+    }
     if policy.recursive {
         words.push("-r".into());
     }

@@ -16,7 +16,7 @@ use crate::cli::bcmr::remote::RemoteJob;
 use crate::cli::bcmr::sync::{self, SyncArgs};
 use crate::cli::bcmr::via_source;
 use crate::config::{self, Config};
-use crate::env::Env;
+use crate::env::{self, Env};
 use crate::names;
 use crate::say::{self, Finding};
 use crate::show::{Show, Verb};
@@ -189,8 +189,11 @@ fn run_after(look: Option<&RemoteJob>, job: &RemoteJob, typed: &Operands, env: &
         let (bases, throttle) = (&env.meeting, &way.throttle);
         let carried = || {
             let own_name = destination.clone();
+            // ssh asks from here on.
+            watch.front.lend_terminal(true);
+            let lines = Lines::open(job, watch.cancel)?;
             let look_by = |look: &RemoteJob| {
-                let mut carried = |watch: Watch<'_>| carry(look, watch, &by_scp);
+                let mut carried = |watch: Watch<'_>| carry(look, &lines, watch, &by_scp);
                 look_with_plan(&look.plan, &own_name, watch, &mut carried)
             };
             if let Some(look) = look {
@@ -211,16 +214,50 @@ fn run_after(look: Option<&RemoteJob>, job: &RemoteJob, typed: &Operands, env: &
     })
 }
 
-fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summary> {
+/// How the other machines are reached, over connections that all of a command shares.
+struct Lines {
+    reach: Reach,
+    /// Where the destination is a third machine.
+    onward: Option<Reach>,
+}
+
+impl Lines {
+    fn open(job: &RemoteJob, cancel: &Cancel) -> Result<Lines> {
+        let one = |address: Option<&Address>, reach: &Reach| match address {
+            Some(address) => sharing(address, reach, cancel),
+            None => Ok(reach.clone()),
+        };
+        let reach = one(job.places.address(), &job.reach)?;
+        let to = match &job.places {
+            Places::Between { to, .. } => Some(to),
+            _ => None,
+        };
+        let onward = job.onward.as_ref().map(|onward| one(to, onward)).transpose()?;
+        Ok(Lines { reach, onward })
+    }
+}
+
+/// How to get there over one connection, where ssh may ask a person for something on the way: once, then. Where it cannot ask,
+/// nothing needs to be shared.
+fn sharing(address: &Address, reach: &Reach, cancel: &Cancel) -> Result<Reach> {
+    let way = match env::can_ask() {
+        true => peer::share(address, &reach.way, &env::meeting(), cancel)?,
+        false => reach.way.clone(),
+    };
+    Ok(Reach { way, ..reach.clone() })
+}
+
+fn carry(job: &RemoteJob, lines: &Lines, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summary> {
     let Some(address) = job.places.address() else {
         return Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine));
     };
     let note = |text: String| watch.front.event(Event::Note(text.into()));
     // Taken back once the other side has answered.
     watch.front.lend_terminal(true);
-    if let (Places::Between { to, .. }, Some(onward)) = (&job.places, &job.onward) {
+    let reach = &lines.reach;
+    if let (Places::Between { to, .. }, Some(onward)) = (&job.places, &lines.onward) {
         // Which of the two wants a password is not known here.
-        let done = with_program(address, &job.reach, watch.cancel, &note, |here| {
+        let done = with_program(address, reach, watch.cancel, &note, |here| {
             let done = with_program(to, onward, watch.cancel, &note, |way| between(job, here, way, watch));
             // Of the other machine: no reason to look for another program on the first.
             done.map_err(Absent::error).map_err(|e| match e.code {
@@ -230,7 +267,7 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
         });
         return done.map_err(Absent::error);
     }
-    let absent = match with_peer(address, &job.reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
+    let absent = match with_peer(address, reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
         Err(Absent::Peer(e)) => e,
         Err(Absent::Other(e)) => return Err(e),
         Ok(summary) => return Ok(summary),
@@ -241,7 +278,7 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
     }
     watch.front.event(Event::Warning(told(say::by_scp(&absent))));
     by_scp.store(true, Ordering::Release);
-    fallback::copy(job, watch)
+    fallback::copy(job, &reach.way, watch)
 }
 
 /// Between two other machines.
@@ -331,6 +368,7 @@ pub fn with_peer<T>(
     note: &dyn Fn(String),
     mut ask: impl FnMut(&Way) -> Result<T>,
 ) -> std::result::Result<T, Absent> {
+    let reach = &sharing(address, reach, cancel).map_err(Absent::Other)?;
     let done = with_program(address, reach, cancel, note, &mut ask);
     match &done {
         Err(Absent::Other(e)) if e.code == Code::NoPeer && reach.way.run_as != RunAs::Login => {}
@@ -361,6 +399,7 @@ fn with_program<T>(
     if reach.way.program != "bcmr" || reach.way.run_as != RunAs::Login {
         return Err(Absent::Other(Error { op: Op::StartBcmrOn, ..absent }));
     }
+    peer::share_again(address, &reach.way, &env::meeting(), cancel).map_err(Absent::Other)?;
     let own = deploy::own(cancel).map_err(Absent::Other)?;
     let there = match deploy::probe(address, &reach.way, &own, cancel) {
         Ok(there) => there,
@@ -416,6 +455,7 @@ pub fn written(a: &Address) -> PathBuf {
 /// `deploy`: puts this program there for good.
 pub fn deploy(address: &Address, reach: &Reach) -> Result<(String, bool)> {
     let cancel = Cancel::new();
+    let reach = &sharing(address, reach, &cancel)?;
     let own = deploy::own(&cancel)?;
     let there = deploy::probe(address, &reach.way, &own, &cancel)?;
     match there.program {
@@ -436,6 +476,7 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
     if let Some(file) = config {
         found.push(finding(true, "configuration", format!("is read from {}", names::quoted(file))));
     }
+    let reach = &sharing(address, reach, &Cancel::new()).unwrap_or_else(|_| reach.clone());
     let seen = look(&reach.way);
     let answers = |seen: &[Finding]| seen.iter().all(|f| f.ok);
     let whole = answers(&seen);
@@ -560,6 +601,7 @@ mod tests {
             throttle: std::sync::Arc::new(bcmr_engine::throttle::Throttle::new(None)),
             whole_file: false,
             retries: 0,
+            shared: None,
         };
         Reach { way, bootstrap }
     }

@@ -8,6 +8,7 @@
 mod common;
 mod addresses;
 mod alive;
+mod asked_once;
 mod bad_input;
 mod check;
 mod cli;

@@ -284,6 +284,7 @@ pub fn reach(
         throttle: Arc::new(Throttle::new(r.and_then(|r| r.bwlimit))),
         whole_file: r.is_some_and(|r| r.whole_file),
         retries: r.and_then(|r| r.retries).or(file.retries).unwrap_or(0),
+        shared: None,
     };
     Ok(Reach { way, bootstrap })
 }
