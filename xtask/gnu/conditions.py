@@ -303,3 +303,28 @@ def ours_tells_of_backups_besides(case, _):
     ours = case.ours["stdout"].split(b"\n")
     back = [line for line in ours if line.endswith(b" (unbackup)")]
     return bool(back) and [line for line in ours if line not in back] == case.theirs["stdout"].split(b"\n")
+
+
+def theirs_meets_a_directory_of_its_own(case, difference):
+    """Their further complaints are of directories that could not be made; what is below these is in ours alone."""
+    making = re.compile(rb"cp: cannot create directory '(.*)': File exists$")
+    lines = case.theirs["stderr"].split(b"\n")
+    again = [found.group(1) for found in map(making.match, lines) if found]
+    if not again or [line for line in lines if not making.match(line)] != case.ours["stderr"].split(b"\n"):
+        return False
+    if difference.path is None:
+        return difference.prop == "stderr" or (case.theirs["code"], case.ours["code"]) == (1, 0)
+    return difference.ours and any(difference.path.startswith("/" + os.fsdecode(name) + "/") for name in again)
+
+
+def neither_could_read_it(case, _):
+    text = b"mv: cannot access"
+    return text in case.theirs["stderr"] and case.theirs["stderr"] == case.ours["stderr"] and case.ours["stdout"] == b""
+
+
+def theirs_tells_twice_what_its_child_had(case, _):
+    """The program that strips could not be run, and each line that was told before comes twice."""
+    theirs, ours = (said["stdout"].splitlines() for said in (case.theirs, case.ours))
+    half = theirs[: len(theirs) // 2]
+    told = [line for line in ours if not line.endswith(b"(unbackup)")]
+    return b"cannot run" in case.theirs["stderr"] and theirs == half + half and half == told

@@ -81,6 +81,12 @@ impl Pace {
 
     /// Takes notice.
     pub(crate) fn sent(&mut self, sent: Sent, now_ns: u64) {
+        // What was prepared before the last decision and is only sent now says nothing of this one.
+        if sent.raw > 0 && (sent.pack_ns > 0) != self.packing {
+            self.wire += sent.wire;
+            (self.window, self.began_ns) = (Sent::default(), now_ns);
+            return;
+        }
         self.window.raw += sent.raw;
         self.window.wire += sent.wire;
         self.window.pack_ns += sent.pack_ns;
@@ -119,8 +125,11 @@ impl Pace {
             // for, that is known only from trying.
             let pays = self.link > 0.0 && raw / time > self.link * 1.1;
             let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES * self.streams;
-            self.packing = self.ratio * 100.0 < SHRUNK_TO_MOST as f64 && (pays || unknown);
+            // Where trying harder does not pay, not to try so hard may.
+            let may_pay = self.effort == Effort::Deep;
+            self.packing = self.ratio * 100.0 < SHRUNK_TO_MOST as f64 && (pays || unknown || may_pay);
             self.effort = match self.effort {
+                _ if !(pays || unknown) => Effort::Quick,
                 _ if !self.packing || !link_bound => Effort::Quick,
                 Effort::Quick if window.wait_ns / IDLE > window.pack_ns => Effort::Deep,
                 as_before => as_before,
@@ -236,6 +245,38 @@ mod tests {
         // More than anything swallows: the link is fast.
         pace.sent(Sent { raw: 64 << 20, wire: 16 << 20, pack_ns: 100_000_000, wait_ns: 0 }, 150_000_000);
         assert!(pace.packs().is_none());
+    }
+
+    #[test]
+    fn what_was_prepared_before_a_decision_says_nothing_of_it() {
+        let (mut pace, mut now) = (Pace::new(2, 1, 0), 0);
+        let noise = World { link: 10.0, codec: 800.0, ratio: 1.0 };
+        run(&mut pace, &mut now, &noise, 64);
+        // A slow link: it is tried again, and what was read before that comes first.
+        let text = World { link: 10.0, codec: 300.0, ratio: 0.3 };
+        while pace.packs().is_none() {
+            run(&mut pace, &mut now, &text, 1);
+        }
+        for _ in 0..8 {
+            now += 100_000_000;
+            pace.sent(Sent { raw: 1 << 20, wire: 1 << 20, pack_ns: 0, wait_ns: 90_000_000 }, now);
+            assert!(pace.packs().is_some());
+        }
+        assert!(run(&mut pace, &mut now, &text, 100) > 95);
+    }
+
+    #[test]
+    fn trying_harder_in_vain_does_not_end_packing() {
+        let mut pace = Pace::new(2, 1, 0);
+        // Buffers fill, so that the link seems to take 40 MB/s.
+        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 2_000_000, wait_ns: 40_000_000 }, 50_000_000);
+        assert_eq!(pace.packs(), Some(Effort::Deep));
+        // Harder is slower than that.
+        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 500_000_000, wait_ns: 0 }, 300_000_000);
+        assert_eq!(pace.packs(), Some(Effort::Quick));
+        // And so is the other way: then it is not worth it.
+        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 500_000_000, wait_ns: 0 }, 550_000_000);
+        assert_eq!(pace.packs(), None);
     }
 
     #[test]
