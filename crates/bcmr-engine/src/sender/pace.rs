@@ -52,7 +52,7 @@ pub(crate) struct Pace {
     link: f64,
     /// Windows since it was last decided otherwise.
     same: u32,
-    /// Bytes on the wire so far.
+    /// Bytes on the wire since nothing was known of the link.
     wire: u64,
 }
 
@@ -108,6 +108,8 @@ impl Pace {
     fn decide(&mut self, window: &Sent, time: u64) {
         // Half a thread always waiting: the link is what everything waits for.
         let link_bound = window.wait_ns > time / 2;
+        // The same of packing. Else something holds it up that packing cannot change: the source, or a receiver that is behind.
+        let codec_bound = window.pack_ns > time / 2;
         let (raw, wire, time) = (window.raw as f64, window.wire as f64, time as f64);
         self.same += 1;
         self.wire += window.wire;
@@ -117,9 +119,9 @@ impl Pace {
             self.speed = raw / window.pack_ns.max(1) as f64;
             if link_bound {
                 self.link = wire / time;
-            } else if self.same >= LOOK_AGAIN {
-                // What the link takes is old knowledge.
-                self.link = 0.0;
+            } else if self.link > 0.0 && self.same >= LOOK_AGAIN {
+                // What the link takes is old knowledge. It may be swallowing again after a pause, and says nothing until then.
+                (self.link, self.wire, self.same) = (0.0, window.wire, 0);
             }
             // Worth it while more gets through than the bare link would take. Where the codec is what everything waits
             // for, that is known only from trying.
@@ -127,7 +129,8 @@ impl Pace {
             let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES * self.streams;
             // Where trying harder does not pay, not to try so hard may.
             let may_pay = self.effort == Effort::Deep;
-            self.packing = self.ratio * 100.0 < SHRUNK_TO_MOST as f64 && (pays || unknown || may_pay);
+            let worth = pays || unknown || may_pay || !codec_bound;
+            self.packing = self.ratio * 100.0 < SHRUNK_TO_MOST as f64 && worth;
             self.effort = match self.effort {
                 _ if !(pays || unknown) => Effort::Quick,
                 _ if !self.packing || !link_bound => Effort::Quick,
@@ -209,7 +212,7 @@ mod tests {
         assert!(run(&mut pace, &mut now, &noise, 300) < 60);
         run(&mut pace, &mut now, &text, 140);
         assert!(run(&mut pace, &mut now, &text, 100) > 90, "text after noise");
-        run(&mut pace, &mut now, &fast, 20);
+        run(&mut pace, &mut now, &fast, 80);
         assert_eq!(run(&mut pace, &mut now, &fast, 200), 0, "the link became fast");
         run(&mut pace, &mut now, &text, 20);
         assert!(run(&mut pace, &mut now, &text, 100) > 90, "and slow again");
@@ -263,6 +266,28 @@ mod tests {
             assert!(pace.packs().is_some());
         }
         assert!(run(&mut pace, &mut now, &text, 100) > 95);
+    }
+
+    #[test]
+    fn a_slow_link_that_swallows_after_a_pause_is_still_slow() {
+        let (mut pace, mut now) = (Pace::new(2, 1, 0), 0);
+        run(&mut pace, &mut now, &World { link: 10.0, codec: 300.0, ratio: 0.15 }, 200);
+        for _ in 0..8 {
+            now += 25_000_000;
+            pace.sent(Sent { raw: 8 << 20, wire: 5 << 18, pack_ns: 40_000_000, wait_ns: 0 }, now);
+            assert!(pace.packs().is_some());
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_is_behind_says_nothing_of_packing() {
+        let (mut pace, mut now) = (Pace::new(2, 1, 0), 0);
+        run(&mut pace, &mut now, &World { link: 10.0, codec: 300.0, ratio: 0.15 }, 100);
+        for _ in 0..3 {
+            now += 1_000_000_000;
+            pace.sent(Sent { raw: 8 << 20, wire: 5 << 18, pack_ns: 60_000_000, wait_ns: 5_000_000 }, now);
+            assert!(pace.packs().is_some());
+        }
     }
 
     #[test]
