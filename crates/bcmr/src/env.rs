@@ -16,8 +16,6 @@ pub struct Env {
     pub umask: u32,
     /// The effective user.
     pub me: u32,
-    /// The group of this process.
-    pub my_group: u32,
     /// Cores this process may use.
     pub cores: usize,
     /// Standard input is a terminal.
@@ -77,7 +75,6 @@ impl Env {
             line: std::env::args_os().collect(),
             umask: mask.bits() & 0o777,
             me: rustix::process::geteuid().as_raw(),
-            my_group: rustix::process::getgid().as_raw(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             stdin_tty: std::io::stdin().is_terminal(),
             stdout_tty: std::io::stdout().is_terminal(),

@@ -403,13 +403,14 @@ impl Dir {
     /// The kernel says ENOENT of a name that another program replaces just then: the file that it had found has lost its
     /// last name before it got the next. So while `from` is there, a few attempts are made.
     pub fn hard_link(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+        let link = || retry(|| rustix::fs::linkat(&self.fd, from.0, &to_dir.fd, to.0, AtFlags::empty()));
         for _ in 1..LINK_ATTEMPTS {
-            match retry(|| rustix::fs::linkat(&self.fd, from.0, &to_dir.fd, to.0, AtFlags::empty())) {
+            match link() {
                 Err(e) if Errno::from_io_error(&e) == Some(Errno::NOENT) && self.stat(from).is_ok() => {}
                 other => return other,
             }
         }
-        retry(|| rustix::fs::linkat(&self.fd, from.0, &to_dir.fd, to.0, AtFlags::empty()))
+        link()
     }
 
     /// `readlinkat`.

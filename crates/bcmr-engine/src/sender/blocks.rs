@@ -449,10 +449,9 @@ impl BlockSender<'_, '_> {
         }
         let (codec, effort) = self.0.codec();
         let (mut packed, before) = (Vec::new(), self.0.now_ns());
-        let is_packed =
-            codec != Codec::Raw && self.0.packers.lend().packer.pack(codec, effort, &carried, &mut packed);
         let tried = codec != Codec::Raw;
-        let pack_ns = if tried { self.0.now_ns().saturating_sub(before).max(1) } else { 0 };
+        let is_packed = tried && self.0.packers.lend().packer.pack(codec, effort, &carried, &mut packed);
+        let pack_ns = if tried { self.0.now_ns().saturating_sub(before) } else { 0 };
         let patch = Patch {
             file: piece.file,
             at: piece.at,

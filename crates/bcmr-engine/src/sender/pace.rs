@@ -132,8 +132,7 @@ impl Pace {
             let worth = pays || unknown || may_pay || !codec_bound;
             self.packing = self.ratio * 100.0 < SHRUNK_TO_MOST as f64 && worth;
             self.effort = match self.effort {
-                _ if !(pays || unknown) => Effort::Quick,
-                _ if !self.packing || !link_bound => Effort::Quick,
+                _ if !(pays || unknown) || !self.packing || !link_bound => Effort::Quick,
                 Effort::Quick if window.wait_ns / IDLE > window.pack_ns => Effort::Deep,
                 as_before => as_before,
             };

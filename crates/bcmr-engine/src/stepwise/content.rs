@@ -418,7 +418,7 @@ fn held(
 /// What `install -C` looks at: whether the destination is already all that it would become.
 pub(super) fn is_installed(copier: &Copier<'_>, file: &File<'_>, there: &Info) -> bool {
     let Some(given) = copier.options.given.filter(|given| given.compare) else { return false };
-    let (uid, gid) = (given.uid.unwrap_or(copier.options.me), given.gid.unwrap_or(given.own_gid));
+    let (uid, gid) = (given.uid.unwrap_or(copier.options.me), given.gid.unwrap_or(copier.options.group));
     let same_kind = file.info.kind == Kind::File && there.kind == Kind::File;
     if !same_kind
         || file.info.size != there.size

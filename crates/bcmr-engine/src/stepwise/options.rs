@@ -94,8 +94,6 @@ pub struct Given {
     pub gid: Option<u32>,
     /// Files that have it all already are left alone (`-C`).
     pub compare: bool,
-    /// The group that files are taken to have where none was named.
-    pub own_gid: u32,
 }
 
 /// Everything that decides how it is done.

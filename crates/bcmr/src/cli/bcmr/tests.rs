@@ -226,7 +226,6 @@ fn env() -> Env {
     Env {
         line: Vec::new(),
         me: 0,
-        my_group: 0,
         umask: 0o027,
         cores: 16,
         stdin_tty: false,

@@ -257,14 +257,7 @@ fn check(typed: &mut InstallLine, here: &Here<'_>) -> Result<Given, Wrong> {
         warn(here, line);
         typed.compare = false;
     }
-    Ok(Given {
-        mode: mode.bits,
-        said: mode.said,
-        uid,
-        gid,
-        compare: typed.compare,
-        own_gid: here.env.my_group,
-    })
+    Ok(Given { mode: mode.bits, said: mode.said, uid, gid, compare: typed.compare })
 }
 
 fn invalid(what: &str, word: &OsStr, here: &Here<'_>) -> Wrong {
