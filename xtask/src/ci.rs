@@ -302,7 +302,8 @@ fn by_ring(depth: Depth) -> Done {
         Depth::Slice => command.env("BCMR_TREES", "6").args(["--skip", "move_::"]),
         Depth::All => command.env(DEEP, "1"),
     };
-    tested("ring", command.env("BCMR_TEST_ENGINE", "ring"))
+    // On a disk, where the other tests are in memory.
+    tested("ring", command.env("BCMR_TEST_ENGINE", "ring").env("BCMR_TEST_DISK", "1"))
 }
 
 /// Runs tests. Those that could not run here write down why, so that a run that leaves some out does not look like one

@@ -817,9 +817,9 @@ fn a_new_tree_that_is_killed_or_stopped_has_whole_files_or_no_name() {
 
 #[test]
 fn a_killed_move_across_file_systems_loses_nothing() {
-    needs!(other_device().is_some(), "/dev/shm is no other file system");
-    let tmp = Tmp::new();
-    let Some(other) = other_device() else { return };
+    let other = Tmp::elsewhere();
+    needs!(other.is_some(), "it needs a second file system");
+    let (tmp, Some(other)) = (Tmp::new(), other) else { return };
     for lines in [1, 3100] {
         let src = many_files(&tmp);
         let want = tree(&src);
@@ -844,12 +844,4 @@ fn a_killed_move_across_file_systems_loses_nothing() {
         assert_no_litter(other.path());
         std::fs::remove_dir_all(&dst).unwrap();
     }
-}
-
-/// A place on another file system than the tests' own.
-fn other_device() -> Option<Tmp> {
-    let shm = Path::new("/dev/shm");
-    let here = std::fs::metadata(env!("CARGO_TARGET_TMPDIR")).ok()?;
-    let there = std::fs::metadata(shm).ok()?;
-    (here.dev() != there.dev()).then(|| Tmp::beneath(shm))
 }

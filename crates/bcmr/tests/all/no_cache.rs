@@ -33,7 +33,7 @@ fn source(dir: &Path, warm: bool) {
 /// the disk. An error of that is an error of the copy (R5).
 #[test]
 fn what_is_synced_is_written_out_from_the_start() {
-    let t = Tmp::new();
+    let t = Tmp::on_disk();
     fs::write(t.p("src"), vec![b'x'; 3 * (32 << 20) + 1]).unwrap();
     needs!(has_tool("strace"), "needs strace");
     let copy = |flags: &str, inject: &[&str]| {
@@ -68,7 +68,7 @@ fn what_is_synced_is_written_out_from_the_start() {
 
 #[test]
 fn what_is_left_in_the_page_cache() {
-    let t = Tmp::new();
+    let t = Tmp::on_disk();
     fs::write(t.p("src"), vec![b'x'; BYTES]).unwrap();
     source(t.path(), false);
     needs!(has_tool("fincore"), "needs fincore");

@@ -16,7 +16,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -73,13 +73,50 @@ pub fn has_tool(name: &str) -> bool {
 
 // ---- a place to work in ----
 
-/// A directory on a disk that is taken away in the end, whatever is in it.
+/// A directory that is taken away in the end, whatever is in it.
 pub struct Tmp(PathBuf);
 
+/// A real disk, where /tmp may be memory: the build directory's.
+fn disk() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// A file system in memory, where there is one and it has room for what tests make at once.
+fn memory() -> Option<&'static Path> {
+    const ROOM: u64 = 4 << 30;
+    let shm = Path::new("/dev/shm");
+    let room = || rustix::fs::statvfs(shm).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM);
+    static HAS_ROOM: OnceLock<bool> = OnceLock::new();
+    (dev(shm)? != dev(disk())? && *HAS_ROOM.get_or_init(room)).then_some(shm)
+}
+
+fn dev(path: &Path) -> Option<u64> {
+    std::fs::create_dir_all(path).ok()?;
+    std::fs::metadata(path).ok().map(|of| of.dev())
+}
+
+/// What tests work in: memory, as making and taking away files takes a disk twice as long, or the disk where there is no
+/// such memory and where `BCMR_TEST_DISK` is set; and the other one of the two.
+fn places() -> (&'static Path, Option<&'static Path>) {
+    match memory() {
+        Some(memory) if std::env::var_os("BCMR_TEST_DISK").is_none() => (memory, Some(disk())),
+        other => (disk(), other),
+    }
+}
+
 impl Tmp {
-    /// Below the build directory: a real disk, where /tmp may be memory.
     pub fn new() -> Tmp {
-        Tmp::beneath(Path::new(env!("CARGO_TARGET_TMPDIR")))
+        Tmp::beneath(places().0)
+    }
+
+    /// For what memory does not show: what is cached of a file, and limits of a file's size.
+    pub fn on_disk() -> Tmp {
+        Tmp::beneath(disk())
+    }
+
+    /// On another file system than [`Tmp::new`], where there is one.
+    pub fn elsewhere() -> Option<Tmp> {
+        places().1.map(Tmp::beneath)
     }
 
     pub fn beneath(base: &Path) -> Tmp {

@@ -693,7 +693,8 @@ pub fn send_large(w: &mut Wire, id: u64, bytes: &[u8]) {
 /// Sizes that are lies: neither memory nor the disk is taken for what was only said.
 #[test]
 fn sizes_that_are_lies() {
-    let free = || rustix::fs::statvfs(env!("CARGO_TARGET_TMPDIR")).map(|s| s.f_bavail * s.f_frsize).unwrap();
+    let at = Tmp::new();
+    let free = || rustix::fs::statvfs(at.path()).map(|s| s.f_bavail * s.f_frsize).unwrap();
     let sizes = [i64::MAX as u64, 1 << 62, 1 << 45, 20 << 30];
     for options in [&["copy", "-r"][..], &["copy", "-rC"], &["copy", "-r", "--sparse=disable"]] {
         for size in sizes {
