@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn an_address_of_this_machine_is_known() {
         assert!(is_here([127, 0, 0, 1].into()));
-        // TEST-NET-1 of RFC 5737, which nobody has.
+        // TEST-NET-1 of RFC 5737: no machine has it.
         assert!(!is_here([192, 0, 2, 1].into()));
     }
 }
