@@ -29,6 +29,7 @@ use crate::verbs::check::Check;
 use crate::verbs::dry_run::DryRun;
 use crate::verbs::entry_pair::{ContentCompare, Visit, carried, change};
 use crate::verbs::keeping;
+use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::operands::{Place, Where};
 use crate::verbs::rivals::{EntryPaths, Rivals, Turn};
 use crate::verbs::survey::{BothSides, Excludes, Survey, SurveyBuffers, SurveyedDir, hash};
@@ -103,9 +104,23 @@ pub(crate) fn comparing<'a>(
     tally: &'a Tally<'a>,
     visit: Box<dyn Visit + Send + 'a>,
 ) -> Result<FromWire<'a, Survey<'a>>> {
+    comparing_some(transfer, tally, visit, None)
+}
+
+/// The same of a round of names, where `named` says which directories are compared and which lead to names.
+///
+/// # Errors
+/// A pattern that is none.
+pub(crate) fn comparing_some<'a>(
+    transfer: IncomingTransfer<'a>,
+    tally: &'a Tally<'a>,
+    visit: Box<dyn Visit + Send + 'a>,
+    named: Option<NamedDirs>,
+) -> Result<FromWire<'a, Survey<'a>>> {
     let claims = Claims::of_at_most(limits::CLAIMS_MAX, transfer.what.meeting());
     let mut survey = Survey::new(transfer.policy, tally, visit)?;
     survey.rivals = Rivals::new(claims, limits::CLAIMS_MAX);
+    survey.named = named;
     Ok(FromWire::new(transfer, tally.watch, survey))
 }
 

@@ -6,6 +6,7 @@ use crate::peer::owners_here::OwnersHere;
 use crate::receiver::claims::Meeting;
 use crate::tally::Tally;
 use crate::trouble::error_of;
+use crate::verbs::destination::Entering;
 use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{Reach, Resolved};
 use bcmr_wire::message::{Entry, Kind as WireKind, Owner, Trouble};
@@ -35,7 +36,7 @@ pub(crate) struct Incoming {
     pub(crate) streams: usize,
     /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
     pub(crate) listed: bool,
-    /// The target is a tree without a name, and a list says so many of its names.
+    /// The target is the destination of a plan, with or without its name, and a list says so many of its names.
     pub(crate) tree: Option<TreeNames>,
     /// Where the target may lead.
     pub(crate) reach: Reach,
@@ -58,6 +59,15 @@ impl Incoming {
     /// where its names are.
     pub(crate) fn is_whole(&self) -> bool {
         !self.listed || self.tree == Some(TreeNames::All)
+    }
+
+    /// How a directory is entered that came below another one.
+    pub(crate) fn entering(&self) -> Entering {
+        match (self.tree, self.listed) {
+            (Some(TreeNames::Round), _) => Entering::Round,
+            (_, true) => Entering::List,
+            (_, false) => Entering::Walk,
+        }
     }
 
     /// A source's path as it is shown.

@@ -71,6 +71,17 @@ struct FarHooks<'a> {
     landed: AtomicU64,
 }
 
+impl FarHooks<'_> {
+    /// Remembers a name that was asked for and is there.
+    fn is_there(&self, slot: &Slot<Far>, src: Name<'_>, (info, hash): SourceSeen<'_>) {
+        if let Some(fetched) = self.fetched {
+            let names = slot.src.node.names();
+            let path: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([src.bytes()]).collect();
+            fetched.landed(path.join(&b'/'), info, hash);
+        }
+    }
+}
+
 impl LandHooks<Far> for FarHooks<'_> {
     fn landed(
         &self,
@@ -80,11 +91,7 @@ impl LandHooks<Far> for FarHooks<'_> {
         devices: &Devices<'_, Sys>,
         tally: &Tally<'_>,
     ) {
-        if let Some(fetched) = self.fetched {
-            let names = slot.src.node.names();
-            let path: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([src.bytes()]).collect();
-            fetched.landed(path.join(&b'/'), info, hash);
-        }
+        self.is_there(slot, src, (info, hash));
         if let Some(source) = &self.source
             && source.ledger.landed(slot, src, info, tally)
         {
@@ -93,6 +100,9 @@ impl LandHooks<Far> for FarHooks<'_> {
         if StoredBlocks::is_worth(info.size) {
             self.landed.fetch_add(1, Ordering::Relaxed);
         }
+    }
+    fn kept(&self, slot: &Slot<Far>, src: Name<'_>, info: &Info) {
+        self.is_there(slot, src, (info, None));
     }
     fn dir_done(&self, slot: &Arc<Slot<Far>>) {
         if let Some(source) = &self.source {
@@ -776,7 +786,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         desk.publish_group(&mut desk.disk.hand());
         desk.sync_names();
         // R2: what a summary tells of a tree that others fill too is on stable storage.
-        if let (Some(TreeNames::Some), Where::Whole(place)) = (self.what.tree, &self.what.to.to)
+        if let (Some(TreeNames::Some | TreeNames::Round), Where::Whole(place)) = (self.what.tree, &self.what.to.to)
             && let Err(e) = sync::filesystem(&place.dir)
         {
             desk.tally.fail(Error::os(Op::SyncTheFileSystemOf, place.node.path(), e));

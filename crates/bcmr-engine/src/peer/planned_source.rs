@@ -14,6 +14,7 @@ use crate::disk::sys::Sys;
 use crate::error::{Error, Result};
 use crate::event::{Summary, Watch};
 use crate::peer::asked::Asked;
+use crate::peer::comparing::comparing_some;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
@@ -26,6 +27,8 @@ use crate::sender::filter::Filter;
 use crate::tally::Tally;
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{Peer, Terms};
+use crate::verbs::entry_pair::Visit;
+use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{DestLink, Place, Reach, Resolved, Where};
 use crate::verbs::round_ledger::FetchedNames;
@@ -41,6 +44,8 @@ enum Request<'n> {
     Whole,
     /// These names below it; a directory among them with all that is in it.
     Names(&'n [Vec<u8>]),
+    /// The same. Whether they are there is what is asked, so nothing is told of those that are not.
+    Sought(&'n [Vec<u8>]),
 }
 
 /// The source of a plan, over one connection.
@@ -113,6 +118,20 @@ impl<'a> SourceThere<'a> {
         self.look(Request::Names(names), place, policy, to)
     }
 
+    /// The same, where it is no trouble that some of them are not there: that is told as codes of the summary alone.
+    ///
+    /// # Errors
+    /// As [`SourceThere::walk`].
+    pub(crate) fn seek(
+        &self,
+        names: &[Vec<u8>],
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+        to: &dyn EntryListener,
+    ) -> Result<Summary> {
+        self.look(Request::Sought(names), place, policy, to)
+    }
+
     fn look(
         &self,
         request: Request<'_>,
@@ -128,6 +147,32 @@ impl<'a> SourceThere<'a> {
         })
     }
 
+    /// Shows these names to `visit` beside what has them in `place`, and of the directories that lead to them those that are to
+    /// be compared. `policy` is what they are compared by.
+    ///
+    /// # Errors
+    /// The connection was lost. What could not be looked at there is told and counted.
+    pub(crate) fn compare(
+        &self,
+        (names, dirs): (&[Vec<u8>], NamedDirs),
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+        (compare, tally): (Compare, &Tally<'_>),
+        visit: Box<dyn Visit + Send + '_>,
+    ) -> Result<()> {
+        // Directories are asked for by name; what is below them is not.
+        let mut policy = CopyPolicy { recursive: true, dry_run: true, ..policy.clone() };
+        let purpose = Purpose::Check { compare, extra: false, alike: false };
+        let to = (place, Some(TreeNames::Round));
+        let done = self.get(Request::Names(names), to, &mut policy, purpose, |transfer, reply, get| {
+            let comparing = comparing_some(transfer, tally, visit, Some(dirs))?;
+            send(&self.peer, get)?;
+            Ok(receive_all(comparing, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
+        });
+        // What was found is in the tally.
+        done.map(drop)
+    }
+
     /// Reads these names into `tree`, which other processes fill as well. What of them has landed is in `ledger` then, and on
     /// stable storage.
     ///
@@ -137,11 +182,11 @@ impl<'a> SourceThere<'a> {
         &self,
         disk: &Sys,
         names: &[Vec<u8>],
-        tree: Arc<Place>,
+        (tree, which): (Arc<Place>, TreeNames),
         policy: &CopyPolicy,
         ledger: &FetchedNames,
     ) -> Result<Summary> {
-        let (mut policy, tree) = (policy.clone(), (tree, Some(TreeNames::Some)));
+        let (mut policy, tree) = (policy.clone(), (tree, Some(which)));
         self.get(Request::Names(names), tree, &mut policy, Purpose::Copy, |transfer, reply, get| {
             let here = LocalSide { disk, manifest: None, store: None, snapshot: None, fetched: Some(ledger) };
             let landing = landing(transfer, self.watch, here)?;
@@ -168,9 +213,10 @@ impl<'a> SourceThere<'a> {
         let filter = Filter::new(&asks.filter)?;
         // Of the directory its contents, whatever it is called.
         let whole = self.from.path.join(".");
+        let echo = !matches!(request, Request::Sought(_));
         let (path, asked, names) = match request {
             Request::Whole => (&whole, Asked::operands(std::iter::once(&*whole), filter)?, None),
-            Request::Names(names) => {
+            Request::Names(names) | Request::Sought(names) => {
                 let all = names.iter().map(Vec::as_slice).collect();
                 (&self.from.path, Asked::listed(&self.from.path, names, filter), Some(all))
             }
@@ -185,7 +231,7 @@ impl<'a> SourceThere<'a> {
             source_prefix: prefix(&self.from),
             origin: machine_number(),
             hashes: !self.way.fast,
-            echo: true,
+            echo,
             streams: self.peer.streams.len(),
             listed: names.is_some(),
             tree,

@@ -89,10 +89,10 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
         match header.verb {
             PlanVerb::Copy => match &there {
                 Some(to) => run.publish_there(to),
-                None => run.publish_here(),
+                None => run.with_source(|run| run.publish()),
             },
-            PlanVerb::Sync { delete, .. } => run.bring(delete),
-            PlanVerb::Check { compare, extra } => run.compare(compare, extra),
+            PlanVerb::Sync { delete, .. } => run.with_source(|run| run.bring(delete)),
+            PlanVerb::Check { compare, extra } => run.with_source(|run| run.compare(compare, extra)),
             PlanVerb::Remove => run.take_away(),
         }
     });
@@ -262,12 +262,21 @@ impl<'a> PlanEnd<'a> {
     }
 
     /// Ends a sync: what shards could not make, what directories are like, and what only the destination has.
-    fn bring(self, delete: Option<DeleteMax>) -> Result<Finished> {
+    fn bring(&self, delete: Option<DeleteMax>) -> Result<Finished> {
         let shown = &self.dst_path;
         let fail = |op: Op| move |e| Error::os(op, shown, e);
-        let src = Dir::open(&self.src_path).map_err(|e| Error::os(Op::OpenDirectory, &self.src_path, e))?;
-        the_planned_source(&src, self.header)?;
         let place = spot(&self.dst_path, Op::FinishPlan)?;
+        match &self.from {
+            None => {
+                let src = Dir::open(&self.src_path);
+                let src = src.map_err(|e| Error::os(Op::OpenDirectory, &self.src_path, e))?;
+                the_planned_source(&src, self.header)?;
+            }
+            Some(source) => {
+                let policy = from::walking(&self.request.policy);
+                from::the_planned_source(source, place.place.clone(), &policy, self.header)?;
+            }
+        }
         land::ensure_dir(&place.place.dir, place.name.as_name(), 0o700).map_err(fail(Op::MakeDirectory))?;
         let dst = Dir::open(&self.dst_path).map_err(fail(Op::OpenDirectory))?;
         let sum = self.pass(&dst, None, Pass::Make { seals: true })?;
@@ -275,7 +284,8 @@ impl<'a> PlanEnd<'a> {
         let delete_max = delete.unwrap_or(DeleteMax::DEFAULT);
         let policy = CopyPolicy { mirror, delete_max, ..self.request.policy.clone() };
         if let Some(extraneous) = Extraneous::of(&policy) {
-            only_there(self.parts(), OnlyThere::Goes(extraneous), &policy, &self.tally)?;
+            let what = OnlyThere::Goes(extraneous);
+            only_there(self.parts(), self.from.as_ref(), what, &policy, &self.tally)?;
         }
         sync::filesystem(&dst).map_err(fail(Op::SyncTheFileSystemOf))?;
         self.losses.tell_owners();
@@ -283,13 +293,13 @@ impl<'a> PlanEnd<'a> {
     }
 
     /// Ends a comparison.
-    fn compare(self, compare: Compare, extra: bool) -> Result<Finished> {
+    fn compare(&self, compare: Compare, extra: bool) -> Result<Finished> {
         let root = &*self.dst_path;
         let policy = &self.request.policy;
         if extra {
             let (own_name, alike, tally) = (root, false, &self.tally);
             let check = Check { policy, compare, extra, alike, root, own_name, tally };
-            only_there(self.parts(), OnlyThere::Told(check), policy, &self.tally)?;
+            only_there(self.parts(), self.from.as_ref(), OnlyThere::Told(check), policy, &self.tally)?;
         }
         let mut counting = Counting { tally: &self.tally, dirs: 0 };
         let counts = along(self.parts(), (), &mut counting)?;
@@ -322,14 +332,14 @@ impl<'a> PlanEnd<'a> {
         Ok(Finished { summary, root: [0; 32] })
     }
 
-    /// Ends a copy whose destination is here.
-    fn publish_here(mut self) -> Result<Finished> {
-        let Some(address) = self.header.from() else { return self.publish() };
+    /// Ends it with the source at hand, where that is on another machine.
+    fn with_source(mut self, ends: impl FnOnce(&Self) -> Result<Finished>) -> Result<Finished> {
+        let Some(address) = self.header.from() else { return ends(&self) };
         let way = (&address, self.request.way.as_ref());
         let source = from::reach(self.folder, way, &self.request.policy, self.tally.watch)?;
         self.src_path = source.shown(b"");
         self.from = Some(source);
-        let done = self.publish();
+        let done = ends(&self);
         let left = self.from.take().map(|source| source.end(Ok(Summary::default())));
         let finished = done?;
         left.transpose()?;

@@ -500,7 +500,8 @@ impl PlanHeader {
         let is_copy = verb == PlanVerb::Copy;
         let fits = match (&host, &source_host) {
             (None, None) => is_copy || part_bytes == 0,
-            (Some(_), None) | (None, Some(_)) => is_copy && part_bytes == 0,
+            (Some(_), None) => is_copy && part_bytes == 0,
+            (None, Some(_)) => verb != PlanVerb::Remove && part_bytes == 0,
             (Some(_), Some(_)) => false,
         };
         // There it may be below the home directory.
@@ -938,6 +939,16 @@ mod tests {
         let from = PlanHeader { source_host: machine(), source: b"s".to_vec(), part_bytes: 0, ..header() };
         assert_eq!(read(&from), Ok(from.clone()));
         assert!(matches!(from.far(), Some(FarEnd::Source(at)) if *at.path == *std::path::Path::new("s")));
+        let compare = crate::policy::Compare::Hash;
+        for verb in [
+            PlanVerb::Sync { by_content: false, delete: None },
+            PlanVerb::Check { compare, extra: true },
+        ] {
+            let of = PlanHeader { verb, ..from.clone() };
+            assert_eq!(read(&of), Ok(of.clone()), "{verb:?}");
+            let to = PlanHeader { verb, host: machine(), part_bytes: 0, ..header() };
+            assert_eq!(read(&to), Err(DAMAGED), "{verb:?}");
+        }
         let to = PlanHeader { host: machine(), part_bytes: 0, ..header() };
         assert!(matches!(read(&to).unwrap().far(), Some(FarEnd::Destination(_))));
         for bad in [

@@ -5,7 +5,7 @@
 use super::folder::PlanFolder;
 use super::format::{Digest, PlanHeader};
 use super::sorter::{Merge, SortedRecord, Sorter};
-use super::there::{NameOf, all_names, filling, path_of, the_way};
+use super::there::{NameOf, all_names, filling, the_way};
 use super::walk::key;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Watch;
@@ -18,16 +18,16 @@ use crate::verbs::operands::Place;
 use bcmr_wire::bytes::ByteReader;
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind, Time};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Names that are looked at in one transfer.
-const NAMES_MAX: usize = 1 << 16;
+pub(super) const NAMES_MAX: usize = 1 << 16;
 /// Bytes of them.
-const NAMES_BYTES_MAX: usize = 4 << 20;
+pub(super) const NAMES_BYTES_MAX: usize = 4 << 20;
 
 /// A directory of the source: what it is, and its attributes.
 pub(super) struct FarDir {
@@ -82,7 +82,22 @@ pub(super) fn the_planned_source(
     policy: &CopyPolicy,
     header: &PlanHeader,
 ) -> Result<()> {
-    is_planned(source, &top_of(source, place, policy, (Op::OpenDirectory, Reason::DidNotCome))?, header)
+    the_planned_top(source, place, policy, header).map(drop)
+}
+
+/// What that directory is now.
+///
+/// # Errors
+/// As [`the_planned_source`].
+pub(super) fn the_planned_top(
+    source: &SourceThere<'_>,
+    place: Arc<Place>,
+    policy: &CopyPolicy,
+    header: &PlanHeader,
+) -> Result<FarDir> {
+    let top = top_of(source, place, policy, (Op::OpenDirectory, Reason::DidNotCome))?;
+    is_planned(source, &top, header)?;
+    Ok(top)
 }
 
 fn is_planned(source: &SourceThere<'_>, top: &FarDir, header: &PlanHeader) -> Result<()> {
@@ -109,6 +124,88 @@ impl EntryListener for OnlyTop {
     }
 
     fn entry(&self, _: &Node, _: Name<'_>, _: &Info) {}
+}
+
+/// Which of some names the source has, and the directories that lead to them.
+#[derive(Default)]
+pub(super) struct SoughtNames {
+    top: Option<Info>,
+    dirs: HashMap<Vec<u8>, Info>,
+    names: HashSet<Vec<u8>>,
+}
+
+impl SoughtNames {
+    /// The directory with this path, where some of the names are in it.
+    pub(super) fn dir(&self, path: &[u8]) -> Option<&Info> {
+        if path.is_empty() { self.top.as_ref() } else { self.dirs.get(path) }
+    }
+
+    /// Whether the source has it.
+    pub(super) fn has(&self, path: &[u8]) -> bool {
+        self.names.contains(path)
+    }
+}
+
+/// Asks the source which of these names it has.
+///
+/// # Errors
+/// The connection was lost, or it could not be said of one of them.
+pub(super) fn seek(
+    source: &SourceThere<'_>,
+    names: &[Vec<u8>],
+    place: &Arc<Place>,
+    policy: &CopyPolicy,
+) -> Result<SoughtNames> {
+    let asked = names.iter().map(Vec::as_slice).collect();
+    let seeker = Seeker { asked, found: Mutex::default() };
+    let done = source.seek(names, place.clone(), policy, &seeker)?;
+    let failed = |code| Err(Error::ours(code, Op::FinishPlan, source.shown(b""), Reason::NotListedWhole));
+    if done.cancelled {
+        return failed(Code::Interrupted);
+    }
+    match done.codes.iter().find(|code| **code != Code::NotFound) {
+        Some(code) => failed(*code),
+        None => Ok(seeker.found.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+/// Remembers what is told.
+struct Seeker<'n> {
+    asked: HashSet<&'n [u8]>,
+    found: Mutex<SoughtNames>,
+}
+
+impl Seeker<'_> {
+    fn found(&self) -> MutexGuard<'_, SoughtNames> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn path_in(above: &Node, name: Name<'_>) -> Vec<u8> {
+    let names = above.names();
+    let parts: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([name.bytes()]).collect();
+    parts.join(&b'/')
+}
+
+impl EntryListener for Seeker<'_> {
+    fn top(&self, info: &Info, _: ToldAttrs<'_>) {
+        self.found().top = Some(*info);
+    }
+
+    fn dir(&self, above: &Node, name: Name<'_>, info: &Info, _: ToldAttrs<'_>) -> bool {
+        let path = path_in(above, name);
+        let is_asked = self.asked.contains(path.as_slice());
+        if is_asked {
+            self.found().names.insert(path);
+        } else {
+            self.found().dirs.insert(path, *info);
+        }
+        !is_asked
+    }
+
+    fn entry(&self, above: &Node, name: Name<'_>, _: &Info) {
+        self.found().names.insert(path_in(above, name));
+    }
 }
 
 /// Everything that a plan names, as it is at the source now, in the order of the plan.
@@ -222,9 +319,7 @@ impl EntryListener for Keeper<'_> {
 
     fn dir(&self, above: &Node, name: Name<'_>, info: &Info, attrs: ToldAttrs<'_>) -> bool {
         self.keep(above, name, info, attrs);
-        let names = above.names();
-        let parts: Vec<&[u8]> = names.iter().map(|n| n.bytes()).collect();
-        !self.empty().contains(&path_of(&parts.join(&b'/'), name.bytes()))
+        !self.empty().contains(&path_in(above, name))
     }
 
     fn entry(&self, above: &Node, name: Name<'_>, info: &Info) {

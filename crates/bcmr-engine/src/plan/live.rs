@@ -1,14 +1,17 @@
 //! What only the destination of a plan has: deleted where the plan says so (M1 to M6), or told.
 //!
 //! Must not delete by itself: names are found here, by the plan's listing and by asking the source once more, and weighed
-//! and deleted by what deletes for `sync`.
+//! and deleted by what deletes for `sync`. A source on another machine is asked for many names at a time.
 
 use super::along::{Along, along};
 use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedEntry, Version};
-use super::places::the_planned_source;
+use super::from::{self, NAMES_BYTES_MAX, NAMES_MAX};
+use super::places::{below, the_planned_source};
+use super::there::path_of;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
+use crate::peer::planned_source::SourceThere;
 use crate::policy::{CopyPolicy, Mirror};
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::extraneous::{At, Extraneous, Going};
@@ -16,6 +19,7 @@ use crate::receiver::land;
 use crate::stage;
 use crate::tally::Tally;
 use crate::verbs::check::Check;
+use crate::verbs::operands::{self, Place};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::Info;
@@ -42,11 +46,36 @@ struct Looking<'l, 't> {
     key: RandomState,
     src_path: PathBuf,
     created: Arc<CreatedNames>,
+    there: Option<AskedThere<'l>>,
+}
+
+/// Names that a source on another machine is still to be asked for.
+struct AskedThere<'l> {
+    source: &'l SourceThere<'l>,
+    policy: &'l CopyPolicy,
+    /// The destination.
+    dst: Dir,
+    place: Arc<Place>,
+    dirs: Vec<AskedDir>,
+    names: usize,
+    bytes: usize,
+}
+
+/// Of one directory. Its handle is opened again when the answer is there.
+struct AskedDir {
+    path: Vec<u8>,
+    /// What the plan says of the directory at the source.
+    ino: u64,
+    node: Arc<Node>,
+    names: Vec<NameBuf>,
 }
 
 /// A directory on both sides.
 struct Sides {
-    src: Dir,
+    /// Absent where it is on another machine.
+    src: Option<Dir>,
+    /// What the plan says of it.
+    ino: u64,
     /// Absent where it is no directory there, or nothing in it may go.
     dst: Option<Dir>,
     node: Arc<Node>,
@@ -88,17 +117,85 @@ impl Looking<'_, '_> {
         Ok(found)
     }
 
-    fn tell(&self, sides: &Sides, dst: &Dir, name: Name<'_>, there: &Info, source: &Info) -> Result<()> {
+    /// A name in `dst` that the source does not have, whose directory there is `source`.
+    fn tell(&self, (node, dst): (&Arc<Node>, &Dir), name: Name<'_>, source: &Info) -> Result<()> {
+        let there = dst.look(name).map_err(|e| Error::os(Op::Stat, node.join(name), e))?;
+        let Some(there) = there else { return Ok(()) };
         match self.what {
             OnlyThere::Goes(extraneous) => {
-                let id = dst.info().map_err(|e| Error::os(Op::Stat, sides.node.path(), e))?.id();
+                let id = dst.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?.id();
                 let times = Some((source.atime, source.mtime));
-                let at = At { dir: dst, node: &sides.node, id, times, created_names: &self.created };
-                extraneous.goes(&at, name, there, Going::OnlyThere);
+                let at = At { dir: dst, node, id, times, created_names: &self.created };
+                extraneous.goes(&at, name, &there, Going::OnlyThere);
             }
             OnlyThere::Told(check) => {
-                let path = sides.node.join(name);
+                let path = node.join(name);
                 self.tally.watch.front.event(check.only_there(dst, name, &path)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// M4: nothing goes on another file system than the destination's own.
+    fn may_go_in(&self, dst: &Dir, node: &Node) -> Result<bool> {
+        let info = dst.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?;
+        Ok(match self.what {
+            OnlyThere::Goes(extraneous) => extraneous.may_go_on(info.dev),
+            OnlyThere::Told(_) => true,
+        })
+    }
+
+    /// The other machine is to be asked for these names of a directory.
+    fn asks(&mut self, path: &[u8], sides: &Sides, names: Vec<NameBuf>) -> Result<()> {
+        let mut names = names.into_iter().peekable();
+        while names.peek().is_some() {
+            let Some(there) = &mut self.there else { return Ok(()) };
+            let mut dir =
+                AskedDir { path: path.to_vec(), ino: sides.ino, node: sides.node.clone(), names: Vec::new() };
+            while there.names < NAMES_MAX
+                && there.bytes < NAMES_BYTES_MAX
+                && let Some(name) = names.next()
+            {
+                there.names += 1;
+                there.bytes += path.len() + name.bytes().len();
+                dir.names.push(name);
+            }
+            there.dirs.push(dir);
+            if there.names >= NAMES_MAX || there.bytes >= NAMES_BYTES_MAX {
+                self.ask()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks it for all that wait, and deals with those that it does not have.
+    fn ask(&mut self) -> Result<()> {
+        let Some(there) = &mut self.there else { return Ok(()) };
+        let dirs = std::mem::take(&mut there.dirs);
+        (there.names, there.bytes) = (0, 0);
+        if dirs.is_empty() {
+            return Ok(());
+        }
+        let of = |dir: &AskedDir, name: &NameBuf| path_of(&dir.path, name.bytes());
+        let names = dirs.iter().flat_map(|dir| dir.names.iter().map(|name| of(dir, name)));
+        let names: Vec<Vec<u8>> = names.collect();
+        let found = from::seek(there.source, &names, &there.place, there.policy)?;
+        for dir in &dirs {
+            // M2: nothing goes by the word of another directory than the one that was listed.
+            let Some(source) = found.dir(&dir.path).filter(|info| info.ino == dir.ino) else {
+                let (shown, why) = (self.source(&dir.path), Reason::SourceIsAnother);
+                return Err(Error::ours(Code::SourceChanged, Op::OpenDirectory, shown, why));
+            };
+            let Some(there) = &self.there else { return Ok(()) };
+            let dst = match below(&there.dst, &dir.path) {
+                Err(e) if is_other(&e) => continue,
+                dst => dst.map_err(|e| Error::os(Op::OpenDirectory, dir.node.path(), e))?,
+            };
+            if !self.may_go_in(&dst, &dir.node)? {
+                continue;
+            }
+            for name in dir.names.iter().filter(|name| !found.has(&of(dir, name))) {
+                self.tell((&dir.node, &dst), name.as_name(), source)?;
             }
         }
         Ok(())
@@ -115,9 +212,11 @@ impl Along for Looking<'_, '_> {
     fn enter(&mut self, above: &mut Sides, path: &[u8], name: &NameBuf, version: &Version) -> Result<Sides> {
         let name = name.as_name();
         let fail = |e| Error::os(Op::OpenDirectory, self.source(path), e);
-        let src = above.src.open_dir(name).map_err(fail)?;
+        let src = above.src.as_ref().map(|src| src.open_dir(name)).transpose().map_err(fail)?;
         // M2: nothing goes by the word of another directory than the one that was listed.
-        if src.info().map_err(fail)?.ino != version.ino {
+        if let Some(src) = &src
+            && src.info().map_err(fail)?.ino != version.ino
+        {
             return Err(Error::ours(
                 Code::SourceChanged,
                 Op::OpenDirectory,
@@ -127,19 +226,11 @@ impl Along for Looking<'_, '_> {
         }
         let node = above.node.below(name);
         let dst = match above.dst.as_ref().map(|dir| dir.open_dir_readable(name)) {
-            Some(Ok(dst)) => {
-                let info = dst.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?;
-                // M4: nothing goes on another file system than the destination's own.
-                let may = match self.what {
-                    OnlyThere::Goes(extraneous) => extraneous.may_go_on(info.dev),
-                    OnlyThere::Told(_) => true,
-                };
-                may.then_some(dst)
-            }
+            Some(Ok(dst)) => self.may_go_in(&dst, &node)?.then_some(dst),
             Some(Err(e)) if !is_other(&e) => return Err(Error::os(Op::OpenDirectory, node.path(), e)),
             _ => None,
         };
-        Ok(Sides { src, dst, node, names: Vec::new() })
+        Ok(Sides { src, ino: version.ino, dst, node, names: Vec::new() })
     }
 
     fn entry(&mut self, at: &mut Sides, _: &[u8], entry: &PlannedEntry, _: LandedEntry) -> Result<()> {
@@ -154,49 +245,69 @@ impl Along for Looking<'_, '_> {
 
     fn leave(&mut self, mut sides: Sides, path: &[u8], _: Option<&mut Sides>) -> Result<()> {
         let Some(dst) = sides.dst.take() else { return Ok(()) };
-        let source = sides.src.info().map_err(|e| Error::os(Op::Stat, self.source(path), e))?;
-        for name in self.not_planned(&mut sides, &dst)? {
+        let names = self.not_planned(&mut sides, &dst)?;
+        let Some(src) = &sides.src else { return self.asks(path, &sides, names) };
+        let source = src.info().map_err(|e| Error::os(Op::Stat, self.source(path), e))?;
+        for name in names {
             let name = name.as_name();
             // M2: what has come to be at the source since the plan was made is not deleted either.
-            let has = sides.src.look(name).map_err(|e| Error::os(Op::Stat, self.source(path), e))?;
-            let there = dst.look(name).map_err(|e| Error::os(Op::Stat, sides.node.join(name), e))?;
-            if let (None, Some(there)) = (has, there) {
-                self.tell(&sides, &dst, name, &there, &source)?;
+            let has = src.look(name).map_err(|e| Error::os(Op::Stat, self.source(path), e))?;
+            if has.is_none() {
+                self.tell((&sides.node, &dst), name, &source)?;
             }
         }
         Ok(())
     }
 }
 
-/// Goes through a plan once more and deals with what only the destination has.
+/// Goes through a plan once more and deals with what only the destination has. `there`: the source, where it is on another
+/// machine.
 ///
 /// # Errors
 /// One of both sides cannot be looked at: nothing goes.
 pub(super) fn only_there<'t>(
     (folder, header, plan): (&PlanFolder, &PlanHeader, &Digest),
+    there: Option<&SourceThere<'_>>,
     what: OnlyThere<'t>,
     policy: &CopyPolicy,
     tally: &Tally<'t>,
 ) -> Result<()> {
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-    let (src_path, dst_path) = (path(&header.source), path(&header.destination));
-    let src = Dir::open(&src_path).map_err(|e| Error::os(Op::OpenDirectory, &src_path, e))?;
-    the_planned_source(&src, header)?;
+    let (mut src_path, dst_path) = (path(&header.source), path(&header.destination));
     let dst = match Dir::open(&dst_path) {
-        Ok(dst) => Some(dst),
-        Err(e) if is_other(&e) => None,
+        Ok(dst) => dst,
+        // Then nothing is there alone.
+        Err(e) if is_other(&e) => return Ok(()),
         Err(e) => return Err(Error::os(Op::OpenDirectory, &dst_path, e)),
     };
+    let again = || dst.reopen().map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e));
+    let looking = from::walking(policy);
+    let (src, id, there) = match there {
+        None => {
+            let src = Dir::open(&src_path).map_err(|e| Error::os(Op::OpenDirectory, &src_path, e))?;
+            the_planned_source(&src, header)?;
+            let id = src.info().map_err(|e| Error::os(Op::Stat, &src_path, e))?.id();
+            (Some(src), id, None)
+        }
+        Some(source) => {
+            src_path = source.shown(b"");
+            let place = operands::place(again()?, &dst_path);
+            let top = from::the_planned_top(source, place.clone(), &looking, header)?;
+            let (dirs, names, bytes) = (Vec::new(), 0, 0);
+            let asked =
+                AskedThere { source, policy: &looking, dst: again()?, place, dirs, names, bytes };
+            (None, top.info.id(), Some(asked))
+        }
+    };
     let node = Node::root(&dst_path);
-    if let (OnlyThere::Goes(extraneous), Some(dst)) = (&what, &dst) {
-        let id = src.info().map_err(|e| Error::os(Op::Stat, &src_path, e))?.id();
-        extraneous.begin(dst, &node, id).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
+    if let OnlyThere::Goes(extraneous) = &what {
+        extraneous.begin(&dst, &node, id).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
     }
     let (list, key, created) = (ListBuffer::new(), RandomState::new(), Arc::default());
-    let mut looking = Looking { what: &what, tally, list, key, src_path, created };
-    let dst = dst.map(|dst| dst.reopen()).transpose();
-    let dst = dst.map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
-    along((folder, header, plan), Sides { src, dst, node, names: Vec::new() }, &mut looking)?;
+    let mut looking = Looking { what: &what, tally, list, key, src_path, created, there };
+    let top = Sides { src, ino: header.top.ino, dst: Some(again()?), node, names: Vec::new() };
+    along((folder, header, plan), top, &mut looking)?;
+    looking.ask()?;
     if let OnlyThere::Goes(extraneous) = what
         && let Some(going) = extraneous.plan(tally)
     {

@@ -172,7 +172,7 @@ pub fn plan_together(
     Ok(PlanMade { summary, shards: count })
 }
 
-/// Paths here are absolute, and only copies cross to another machine.
+/// Paths here are absolute. To another machine there are plans of copies alone, and from there none that removes.
 fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()> {
     let PlanRequest { source, destination, there, .. } = request;
     let here: &[_] = match there {
@@ -183,7 +183,12 @@ fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()
     if let Some(path) = here.iter().find(|path| !path.is_absolute()) {
         return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
     }
-    if there.is_some() && verb != PlanVerb::Copy {
+    let crosses = match (there, verb) {
+        (None, _) | (_, PlanVerb::Copy) => true,
+        (Some((FarEnd::Source(_), _)), verb) => verb != PlanVerb::Remove,
+        (Some((FarEnd::Destination(_), _)), _) => false,
+    };
+    if !crosses {
         return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::OnlyCopiesBetweenMachines));
     }
     Ok(())
@@ -289,15 +294,18 @@ fn ends<'w>(
     if verb == PlanVerb::Remove {
         return Ok(PlanEnds::Here(to));
     }
-    if let (PlanVerb::Sync { delete: Some(_), .. }, PlanSource::Here(src)) = (verb, from) {
+    if let PlanVerb::Sync { delete: Some(_), .. } = verb {
         // The end asks the source for each name that is to go, and not the filter.
         if !filter.is_empty() {
             return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::PlanDeletesUnfiltered));
         }
-        match Dir::open(destination) {
-            Ok(dest) => sync::guard_source(&src.dir, &dest, (destination, source))?,
-            Err(e) if Code::of(&e) == Code::NotFound => {}
-            Err(e) => return Err(Error::os(Op::OpenDirectory, destination, e)),
+        match (Dir::open(destination), from) {
+            (Ok(dest), PlanSource::Here(src)) => {
+                sync::guard_source(&src.dir, &dest, (destination, source))?;
+            }
+            (Ok(_), PlanSource::There(..)) => {}
+            (Err(e), _) if Code::of(&e) == Code::NotFound => {}
+            (Err(e), _) => return Err(Error::os(Op::OpenDirectory, destination, e)),
         }
     }
     if !matches!(verb, PlanVerb::Check { .. }) {

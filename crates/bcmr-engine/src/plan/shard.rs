@@ -33,6 +33,8 @@ use crate::sender::names::Names;
 use crate::tally::Tally;
 use crate::verbs::check::Check;
 use crate::verbs::local::NamesBelow;
+use crate::verbs::named_dirs::NamedDirs;
+use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{self, Place};
 use crate::verbs::round_ledger::FetchedNames;
 use crate::verbs::rounds::{ComparedRounds, Ground, Rounds};
@@ -45,7 +47,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -105,17 +107,20 @@ enum ShardWay<'a> {
     Brings(Box<Rounds<'a>>),
     /// Sends them into the tree of all shards on another machine.
     Sends(Box<TreeThere<'a>>),
-    /// Reads them from another machine into the tree of all shards.
+    /// Reads them from another machine into the tree of all shards, or into a destination that is there.
     Fetches(Box<Fetching<'a>>),
     Compares(ComparedRounds<'a, 'a>),
+    /// Compares those of another machine with what is here.
+    ComparesThere(Box<Fetching<'a>>, Compare),
     TakesAway,
 }
 
-/// A source on another machine, and the tree that it is read into.
+/// A source on another machine, and what it is read into or compared with.
 struct Fetching<'a> {
     source: SourceThere<'a>,
     disk: &'a Sys,
     tree: Arc<Place>,
+    names: TreeNames,
     ledger: FetchedNames,
 }
 
@@ -125,7 +130,9 @@ impl ShardWay<'_> {
         match self {
             ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
             ShardWay::Sends(tree) => sum = tree.end(Ok(sum))?,
-            ShardWay::Fetches(fetching) => sum = fetching.source.end(Ok(sum))?,
+            ShardWay::Fetches(fetching) | ShardWay::ComparesThere(fetching, _) => {
+                sum = fetching.source.end(Ok(sum))?;
+            }
             ShardWay::Compares(compared) => compared.end(),
             ShardWay::TakesAway => {}
         }
@@ -286,15 +293,16 @@ fn one(
     // What is filled: a tree without a name, or what is there; nothing is where names are only looked at or taken away.
     let there = header.there();
     let (mut stage, stage_path) = match &src {
-        Some(src) if header.verb != PlanVerb::Copy || there.is_some() => {
+        _ if header.verb == PlanVerb::Copy && there.is_none() => {
+            let (_, stage, path) = open_stage(header)?;
+            (stage, path)
+        }
+        Some(src) => {
             the_planned_source(src, header)?;
             let here = src.try_clone().map_err(|e| Error::os(Op::Open, &src_path, e))?;
             (here, dst_path.clone())
         }
-        _ => {
-            let (_, stage, path) = open_stage(header)?;
-            (stage, path)
-        }
+        None => (the_destination(header.verb, &dst_path)?, dst_path.clone()),
     };
     // R8: while it is locked, `sessions` leaves it alone. Where another shard of this machine has it locked, it does as well.
     let locks = header.verb == PlanVerb::Copy && there.is_none();
@@ -317,25 +325,24 @@ fn one(
             let tree = there::reach((folder, header), (to, request.way.as_ref()), policy, heard)?;
             ShardWay::Sends(Box::new(tree))
         }
-        PlanVerb::Copy if let Some(from) = &from => {
+        verb if let Some(from) = &from => {
             let source = from::reach(folder, (from, request.way.as_ref()), policy, heard)?;
             src_path = source.shown(b"");
             let top = stage.reopen().map_err(|e| Error::os(Op::Open, &stage_path, e))?;
             let (tree, disk, ledger) = (operands::place(top, &stage_path), &disk, FetchedNames::default());
             from::the_planned_source(&source, tree.clone(), policy, header)?;
-            ShardWay::Fetches(Box::new(Fetching { source, disk, tree, ledger }))
+            let names = if verb == PlanVerb::Copy { TreeNames::Some } else { TreeNames::Round };
+            let fetching = Box::new(Fetching { source, disk, tree, names, ledger });
+            let compares = matches!(verb, PlanVerb::Check { .. });
+            if compares { ShardWay::ComparesThere(fetching, compare) } else { ShardWay::Fetches(fetching) }
         }
         PlanVerb::Copy => {
             let tree = (&stage, &*stage_path);
             ShardWay::Brings(Box::new(Rounds::begin(&disk, policy, heard, &src_path, tree, ground)?))
         }
         PlanVerb::Sync { .. } => {
-            let place = spot(&dst_path, Op::CopyTo)?;
-            land::ensure_dir(&place.place.dir, place.name.as_name(), 0o700)
-                .map_err(|e| Error::os(Op::MakeDirectory, &dst_path, e))?;
-            let copies = Rounds::live(&disk, policy, heard, &src_path, &dst_path)?;
-            stage = Dir::open(&dst_path).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
-            ShardWay::Brings(Box::new(copies))
+            stage = the_destination(header.verb, &dst_path)?;
+            ShardWay::Brings(Box::new(Rounds::live(&disk, policy, heard, &src_path, &dst_path)?))
         }
         PlanVerb::Check { .. } => ShardWay::Compares(ComparedRounds::begin(&survey, &src_path, &dst_path)?),
         PlanVerb::Remove => {
@@ -348,6 +355,16 @@ fn one(
     let listener = &listener;
     let work = ShardWork { header, policy, listener, way, src, src_path, stage, stage_path, watch, tally };
     work.run(folder, plan, (results, before), (shard, share), held)
+}
+
+/// The destination that is brought up to date, made where it is not there, or compared.
+fn the_destination(verb: PlanVerb, path: &Path) -> Result<Dir> {
+    if matches!(verb, PlanVerb::Sync { .. }) {
+        let place = spot(path, Op::CopyTo)?;
+        land::ensure_dir(&place.place.dir, place.name.as_name(), 0o700)
+            .map_err(|e| Error::os(Op::MakeDirectory, path, e))?;
+    }
+    Dir::open(path).map_err(|e| Error::os(Op::OpenDirectory, path, e))
 }
 
 /// How entries are dealt with.
@@ -514,20 +531,40 @@ impl ShardWork<'_> {
             ShardWay::Brings(copies) => self.brought(copies, dirs, sum),
             ShardWay::Sends(tree) => self.sent(tree, dirs, sum),
             ShardWay::Fetches(fetching) => self.fetched(fetching, dirs, sum),
-            ShardWay::Compares(compared) => {
-                let before = self.tally.summary();
+            ShardWay::Compares(compared) => self.compared(dirs, || {
                 compared.round(dirs.iter().map(all_names_of).collect());
-                let after = self.tally.summary();
-                let found = after.differences - before.differences;
-                let whole = after.failed == before.failed && !self.watch.cancel.is_set();
-                Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
-            }
+                Ok(())
+            }),
+            ShardWay::ComparesThere(far, compare) => self.compared(dirs, || {
+                let (names, dirs) = names_to_compare(dirs);
+                if names.is_empty() {
+                    return Ok(());
+                }
+                let (policy, tally, root) = (self.policy, self.tally, &*self.stage_path);
+                let check =
+                    Check { policy, compare: *compare, extra: false, alike: false, root, own_name: root, tally };
+                far.source.compare((&names, dirs), far.tree.clone(), policy, (*compare, tally), Box::new(check))
+            }),
             ShardWay::TakesAway => {
                 let from = take::Taking { top: self.src()?, path: &self.src_path, tally: self.tally };
                 let whole = from.entries(dirs) && !self.watch.cancel.is_set();
                 Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
             }
         }
+    }
+
+    /// The same of entries that are compared.
+    fn compared(
+        &self,
+        dirs: &[PlannedDir],
+        compare: impl FnOnce() -> Result<()>,
+    ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
+        let before = self.tally.summary();
+        compare()?;
+        let after = self.tally.summary();
+        let found = after.differences - before.differences;
+        let whole = after.failed == before.failed && !self.watch.cancel.is_set();
+        Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
     }
 
     /// The same of entries that are brought to where the destination is.
@@ -593,11 +630,11 @@ impl ShardWork<'_> {
         dirs: &[PlannedDir],
         sum: &mut Summary,
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
-        let Fetching { source, disk, tree, ledger } = fetching;
+        let Fetching { source, disk, tree, names: which, ledger } = fetching;
         let names = there::whole_of(dirs);
         let done = match names.is_empty() {
             true => Summary::default(),
-            false => source.fetch(disk, &names, tree.clone(), self.policy, ledger)?,
+            false => source.fetch(disk, &names, (tree.clone(), *which), self.policy, ledger)?,
         };
         let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
         sum.add(Summary { dirs: 0, ..done });
@@ -758,6 +795,28 @@ fn all_names_of(dir: &PlannedDir) -> NamesBelow {
         names.push(entry.name.as_name(), of.kind, of.ino);
     }
     NamesBelow { path, names }
+}
+
+/// What of these directories is asked for to be compared: everything but directories that lead to something of it, and how
+/// directories are compared.
+fn names_to_compare(dirs: &[PlannedDir]) -> (Vec<Vec<u8>>, NamedDirs) {
+    let mut named = NamedDirs::default();
+    let with_names = || dirs.iter().filter(|dir| !dir.entries.is_empty());
+    with_names().for_each(|dir| named.leads(&dir.path));
+    let mut names = Vec::new();
+    for dir in with_names() {
+        for entry in &dir.entries {
+            let path = there::path_of(&dir.path, entry.name.bytes());
+            if matches!(entry.what, PlannedAs::Directory(_)) {
+                named.compares(&path);
+                if named.leads_on(&path) {
+                    continue;
+                }
+            }
+            names.push(path);
+        }
+    }
+    (names, named)
 }
 
 /// What of a directory is copied whole.

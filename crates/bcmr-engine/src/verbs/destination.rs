@@ -45,7 +45,7 @@ pub(crate) enum Entering {
     Walk,
     /// A name of a list leads through it.
     List,
-    /// It leads to names that the caller knows, in a tree that other processes fill as well and that has no name yet.
+    /// It leads to names that the caller knows, in a directory that other processes may be at as well.
     Round,
 }
 

@@ -17,6 +17,7 @@ pub mod look;
 pub(crate) mod manifest;
 mod measure;
 mod move_;
+pub(crate) mod named_dirs;
 pub(crate) mod nameless;
 pub(crate) mod operands;
 pub(crate) mod rivals;

@@ -24,6 +24,9 @@ pub(crate) enum TreeNames {
     Some,
     /// All there are: what else is in it is told, and directories get what their sources have.
     All,
+    /// Some, and it has its name: a directory that several processes bring up to date, or compare with the source. What its
+    /// directories are like is dealt with in the end.
+    Round,
 }
 
 /// Such a tree, there or not.

@@ -22,9 +22,10 @@ use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::entry_pair::{ContentCompare, EntryPair, Findings, Found, Lack, Visit};
 use crate::verbs::local::{Walk, WalkDestination, WalkDropped, WalkWorker};
 use crate::verbs::local_sides::{LocalSides, TwoDirs};
+use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Where};
 use crate::verbs::rivals::{EntryPaths, RivalName, Rivals, Turn};
-use fastcopy::dir::{Dir, ListBuffer, Listed, Name};
+use fastcopy::dir::{Dir, ListBuffer, Listed, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::Of;
 use std::cell::RefCell;
@@ -166,6 +167,8 @@ pub(crate) struct Survey<'a> {
     filter: Filter,
     pub(crate) tally: &'a Tally<'a>,
     pub(crate) rivals: Rivals,
+    /// In a round with another machine: which directories are compared, and which lead to names.
+    pub(crate) named: Option<NamedDirs>,
     pub(crate) visit: Box<dyn Visit + Send + 'a>,
 }
 
@@ -184,6 +187,7 @@ impl<'a> Survey<'a> {
             filter: Filter::new(&policy.filter)?,
             tally,
             rivals: Rivals::new(Claims::new(Meeting::Never), usize::MAX),
+            named: None,
             visit,
         })
     }
@@ -365,6 +369,13 @@ impl<'a> Survey<'a> {
     }
 }
 
+/// The path of what has this node below its operand.
+fn path_below(node: &Node) -> Vec<u8> {
+    let names = node.names();
+    let parts: Vec<&[u8]> = names.iter().map(NameBuf::bytes).collect();
+    parts.join(&b'/')
+}
+
 fn unlisted<S>(pair: &SurveyDir<S>, e: io::Error) -> Error {
     Error::os(Op::ListDirectory, &pair.dst.path, e)
 }
@@ -415,13 +426,22 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         let both = TwoDirs { src: &**src, there: of, dst: (&above.dst.path, Some(to)) };
         let sides = BothSides { above: &above.dst, spot: &above.spot, to, info, there, paths: &both };
         let merges = self.rivals.goes(&self.rival(&sides))? == Turn::Merges;
-        let is_walked = matches!(by, Entering::Operand | Entering::Walk);
+        let named = self.named.as_ref().map(|named| (named, path_below(src.node())));
+        let is_walked = match &named {
+            Some((named, path)) => named.is_compared(path),
+            None => matches!(by, Entering::Operand | Entering::Walk),
+        };
+        let mut goes_in = true;
         if is_walked {
-            let goes_in = self.visit.entry(&sides.pair(merges, &both), &mut buffers.found);
+            goes_in = self.visit.entry(&sides.pair(merges, &both), &mut buffers.found);
             self.settle(buffers);
-            if !goes_in {
-                return Ok(None);
-            }
+        }
+        // What is below it is asked for by name, whatever it is beside.
+        if let Some((named, path)) = &named {
+            goes_in = named.leads_on(path);
+        }
+        if !goes_in {
+            return Ok(None);
         }
         let dst_path = both.dst_path();
         let dir = match (&above.dst.dir, there) {

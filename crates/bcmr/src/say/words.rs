@@ -594,7 +594,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::TreeUnasked => "the tree of a plan was said of no list of names to one place",
         Reason::PlanWithoutWay => "the plan is of another machine, and how to get there was not said",
         Reason::PlanMergesHere => "only on one machine is a tree put into a destination that is there",
-        Reason::OnlyCopiesBetweenMachines => "a plan between two machines is of a copy",
+        Reason::OnlyCopiesBetweenMachines => {
+            "a plan to another machine is of a copy; one from there of a copy, a sync or a check"
+        }
         Reason::TreeLacksSome => {
             "what the shards have copied is not whole, or the source lacks some of it by now; make another plan"
         }

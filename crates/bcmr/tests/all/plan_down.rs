@@ -327,8 +327,8 @@ fn what_a_plan_from_another_machine_cannot_do_is_refused() {
     mixed(&site);
     for words in [
         "host:src host:dst --out q",
-        "--verb sync host:src dst --out q",
-        "--verb check host:src dst --out q",
+        "--verb sync host:src host:dst --out q",
+        "--verb check host:src host:dst --out q",
         "--verb remove host:src --out q",
         "host:src dst --part-size 4M --out q",
     ] {

@@ -130,11 +130,13 @@ impl<'a, D: WireDestination<'a>> WireDirs<D> {
         let node = above.src.node.below(name);
         let src = Arc::new(Far { id, info: meta.info, attrs: meta.attrs, node });
         let met = DirEntry::met(name, name, Kind::Dir, false);
-        let by = if t.what.listed { Entering::List } else { Entering::Walk };
+        let by = t.what.entering();
         match t.to.enter(&mut worker.of_destination, &above, &src, met, by) {
             Ok(Some(dst)) => {
                 let spot = t.to.claims().below(&above.spot, name);
-                let slot = DirTask::below(above, WireTransfer::<D>::pair(src, dst, true, spot));
+                // Those of a round are sealed when all of them are over.
+                let ours = by != Entering::Round;
+                let slot = DirTask::below(above, WireTransfer::<D>::pair(src, dst, ours, spot));
                 let state = self.opened(t, id, slot);
                 return t.reply.answer(&Message::DirIs { dir: id, state });
             }

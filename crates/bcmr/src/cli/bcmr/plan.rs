@@ -28,7 +28,7 @@ pub(super) const PLAN_EXAMPLES: &str = "Examples:
   bcmr finish p                                       publish the tree
   bcmr plan /data/src host:dst --out p                a copy to another machine, each shard over a connection of its own
   bcmr plan host:src /data/dst --out p                a copy from there
-  bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards
+  bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards; src may be host:src
   bcmr plan --verb remove old --out p                 remove a tree, in shards";
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub struct PlanArgs {
     /// The directory to copy
     #[arg(value_name = "SRC", required_unless_present = "status", value_hint = ValueHint::DirPath)]
     pub source: Option<PathBuf>,
-    /// What it becomes, or is compared with; all machines find both under these paths, but for a copy to or from host:path
+    /// What it becomes, or is compared with; all machines find both under these paths, but for SRC of host:path, and DST of a copy
     #[arg(value_name = "DST", required_if_eq_any = [("verb", "copy"), ("verb", "sync"), ("verb", "check")], value_hint = ValueHint::AnyPath)]
     pub destination: Option<PathBuf>,
     /// What becomes of SRC
@@ -241,7 +241,7 @@ fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
         Operand::Here(path) if path.as_os_str().is_empty() => Err(Usage::new("a path is empty")),
         Operand::Here(path) => Ok(from.join(path)),
         Operand::There(_) => {
-            let say = "a plan is about paths that every machine sees; only one end of a copy may be on another machine";
+            let say = "a plan is written where every machine that does a shard sees it";
             Err(Usage::new(say).or("for a name with a colon put ./ before it"))
         }
     }
@@ -259,14 +259,25 @@ fn policy(jobs: usize, env: &Env) -> CopyPolicy {
 /// The end of a plan that is on another machine, if one is.
 fn there(a: &PlanArgs) -> Result<Option<FarEnd>, Usage> {
     let far = |typed: &Option<PathBuf>| -> Result<Option<Address>, Usage> {
-        let (Some(typed), PlannedVerb::Copy) = (typed, a.verb) else { return Ok(None) };
+        let Some(typed) = typed else { return Ok(None) };
         match address::parse(typed)? {
             Operand::There(address) => with_port(address, &a.connect.0, typed).map(Some),
             Operand::Here(_) => Ok(None),
         }
     };
     let end = match (far(&a.source)?, far(&a.destination)?) {
-        (Some(_), Some(_)) => return Err(Usage::new("only one of SRC and DST may be on another machine")),
+        (Some(_), _) if a.verb == PlannedVerb::Remove => {
+            let say = "a plan removes what every machine sees";
+            return Err(Usage::new(say).or("bcmr remove host:PATH removes on another machine, by itself"));
+        }
+        (Some(_), Some(_)) => {
+            let say = "only one of SRC and DST may be on another machine";
+            return Err(Usage::new(say).or("bcmr copy and bcmr sync go between two, without a plan"));
+        }
+        (None, Some(_)) if a.verb != PlannedVerb::Copy => {
+            let say = "a plan to another machine is of a copy";
+            return Err(Usage::new(say).or("bcmr sync and bcmr check do it by themselves, without a plan"));
+        }
         (Some(from), None) => Some(FarEnd::Source(from)),
         (None, to) => to.map(FarEnd::Destination),
     };

@@ -108,6 +108,14 @@ impl Far {
         self.with("FAR_ARGS", args)
     }
 
+    /// A program in `dir` that is `bcmr` with everything that leads there, for a shell to find.
+    pub fn shim(&self, dir: &Path) {
+        let flags: Vec<String> = self.flags.iter().map(|f| format!("'{}'", f.to_str().unwrap())).collect();
+        let text = format!("#!/bin/sh\nverb=$1\nshift\nexec {BCMR} \"$verb\" {} \"$@\"\n", flags.join(" "));
+        std::fs::write(dir.join("bcmr"), text).unwrap();
+        chmod(&dir.join("bcmr"), 0o755);
+    }
+
     pub fn sshd(&self) -> &Sshd {
         self.sshd.as_ref().unwrap()
     }

@@ -1,8 +1,9 @@
 //! A server that a plan's source is on, and that does or sends something else than what was asked of it.
 
 use super::peer::*;
+use bcmr_engine::error::Code;
 use bcmr_wire::handshake::{Features, wide};
-use bcmr_wire::message::{Codec, Entry, Message, Piece, data, kind};
+use bcmr_wire::message::{Codec, Entry, Message, Piece, Trouble, data, kind};
 
 const PLAN: &[&str] = &["plan", "host:base", "DST/x", "--out", "DST/p", "--shards", "1"];
 const SHARD: &[&str] = &["shard", "DST/p", "0"];
@@ -168,4 +169,116 @@ fn an_older_server_that_is_honest_is_enough() {
         assert_eq!(place.dst().join("x").exists(), is_whole, "{name}: {}", outcome.said());
     }
     assert_eq!(std::fs::read(place.dst().join("x/f")).unwrap(), b"abc");
+}
+
+/// A directory that a sync in shards has filled, and a name in it that the source did not have when it was planned.
+fn synced() -> Place {
+    let place = Place::new();
+    let plan = [&["plan", "--verb", "sync", "--delete", "--max-delete", "9"], &PLAN[1..]].concat();
+    place.run("plan", &plan, honest_plan).ok();
+    place.run("shard", SHARD, |w| {
+        top(w);
+        sends(w, f(), &content(b"abc"));
+    });
+    place.tmp.file("dst/x/own", "only there");
+    place
+}
+
+/// Says of the source itself what it is, once more.
+fn itself(w: &mut Wire) {
+    w.say(&of_list());
+    w.say(&Message::DirEnd { dir: 1, partial: true });
+    w.all_sent();
+    w.asked();
+}
+
+/// M2: a name goes only where the source was asked for it, and has said that it is not there.
+#[test]
+fn a_name_goes_by_an_answer_alone() {
+    type Script = fn(&mut Wire);
+    let trouble = |code: Code| Trouble { code: code.number(), op: 1, path: b"base/own", ..Default::default() };
+    let absent = Message::Trouble(trouble(Code::NotFound));
+    let denied = Message::Trouble(trouble(Code::Denied));
+    let scripts: [(&str, &(dyn Fn(&mut Wire) + Sync), bool, bool); 8] = [
+        ("nothing is said of it", &|w| drop(w.say(&of_list())), false, false),
+        (
+            "it cannot be looked at",
+            &|w| {
+                w.say(&of_list());
+                w.say(&denied);
+            },
+            false,
+            false,
+        ),
+        (
+            "of another directory",
+            &|w| {
+                let entry = Entry { ino: 99, ..dir(b"-") };
+                w.say(&Message::Operand { path: b"base", whole: true, origin: 7, dir: 1, entry });
+                w.say(&absent);
+            },
+            false,
+            false,
+        ),
+        (
+            "a name that was not asked for",
+            &|w| {
+                w.say(&of_list());
+                w.say(&on_offer(1, 1, vec![file(b"g", 1)]));
+            },
+            false,
+            false,
+        ),
+        ("an end before the end", &|w| w.close(), false, false),
+        (
+            "it is there",
+            &|w| {
+                w.say(&of_list());
+                w.say(&on_offer(1, 1, vec![file(b"own", 1)]));
+            },
+            true,
+            false,
+        ),
+        (
+            "it is a directory",
+            &|w| {
+                w.say(&of_list());
+                w.say(&subdir(2, 1, b"own"));
+                w.say(&Message::DirEnd { dir: 2, partial: false });
+            },
+            true,
+            false,
+        ),
+        (
+            "it is not there",
+            &|w| {
+                w.say(&of_list());
+                w.say(&absent);
+            },
+            true,
+            true,
+        ),
+    ];
+    let looked: Script = |w| {
+        top(w);
+        itself(w);
+        w.say(&of_list());
+        w.say(&on_offer(1, 1, vec![f()]));
+        w.say(&Message::DirEnd { dir: 1, partial: true });
+        w.all_sent();
+        w.asked();
+        itself(w);
+    };
+    for (name, script, ends, goes) in scripts {
+        let place = synced();
+        let outcome = place.run(name, FINISH, |w| {
+            looked(w);
+            script(w);
+            w.say(&Message::DirEnd { dir: 1, partial: true });
+            w.all_sent();
+        });
+        assert_eq!(outcome.code == 0, ends, "{name}: {}", outcome.said());
+        assert_eq!(place.dst().join("x/own").exists(), !goes, "{name}: {}", outcome.said());
+        assert!(place.dst().join("x/f").exists(), "{name}");
+    }
 }

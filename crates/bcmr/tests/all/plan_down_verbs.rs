@@ -1,0 +1,416 @@
+//! Syncs and comparisons in shards whose source is on another machine: what they leave, delete and tell is what those of one machine
+//! do.
+//!
+//! Must not know how a shard is read.
+
+use super::common::remote::{Far, passed};
+use super::common::*;
+use super::plan::{Site, mixed};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+/// A plan's command, with what leads to the other machine.
+fn line(far: &Far, site: &Site, verb: &str, words: &str) -> Line {
+    far.bcmr(verb).args(words.split_whitespace()).cwd(site.tmp.path())
+}
+
+/// Plans something of the source; `words` have the verb, the destination and the plan.
+fn planned(far: &Far, site: &Site, words: &str) -> Ran {
+    line(far, site, "plan", "").args([far.at(site.p("src"))]).args(words.split_whitespace()).run()
+}
+
+/// Some of everything that a sync has to do with what is there.
+fn worn(site: &Site) {
+    mixed(site);
+    site.run("sync -q src dst").ok();
+    site.tmp.file("dst/d/b", "older");
+    fs::remove_file(site.p("dst/a")).unwrap();
+    fs::remove_dir_all(site.p("dst/z")).unwrap();
+    site.tmp.file("dst/zz/empty/own", "only there");
+    site.tmp.file("dst/own dir/deep/own", "only there");
+    fs::remove_dir(site.p("dst/0empty")).unwrap();
+    site.tmp.file("dst/0empty", "a file where the source has a directory");
+    fs::remove_file(site.p("dst/d/link")).unwrap();
+    symlink("elsewhere", site.p("dst/d/link")).unwrap();
+    chmod(&site.p("dst/d/e"), 0o700);
+    chmod(&site.p("dst/d-x"), 0o600);
+    site.tmp.file("dst/d/e/own", "only there");
+}
+
+#[test]
+fn a_sync_in_shards_from_another_machine_is_a_sync() {
+    for flags in ["", "--checksum"] {
+        let (far, site) = (Far::pipe(), Site::new());
+        worn(&site);
+        let same = fs::metadata(site.p("dst/sparse")).unwrap();
+        planned(&far, &site, &format!("--verb sync --delete {flags} dst --out p --shards 4")).ok();
+        line(&far, &site, "finish", "p").run().code(1).says("shards 0 1 2 3");
+        for shard in ["2", "0 -V", "--next", "--all"] {
+            line(&far, &site, "shard", &format!("p {shard}")).run().ok();
+        }
+        let own = ["dst/own dir/deep/own", "dst/zz/empty/own", "dst/d/e/own"];
+        assert!(own.iter().all(|name| site.p(name).exists()), "deleted before everything is there");
+        line(&far, &site, "finish", "p").run().ok();
+        site.judge("dst");
+        let now = fs::metadata(site.p("dst/sparse")).unwrap();
+        assert_eq!((now.ino(), now.ctime()), (same.ino(), same.ctime()), "written again");
+        line(&far, &site, "finish", "p").run().ok().says("is finished");
+    }
+}
+
+/// Into nothing, without deleting, from a server that writes nothing and is shut in; and names that are left out.
+#[test]
+fn a_sync_from_a_server_that_only_reads() {
+    let site = Site::new();
+    mixed(&site);
+    let root = site.tmp.path().display().to_string();
+    let far = Far::pipe().serving(&format!("--read-only --root {root}"));
+    line(&far, &site, "plan", "--verb sync host:../src dst --out q").run().code(8);
+    assert!(!site.p("q").exists());
+    line(&far, &site, "plan", "--verb sync host:src dst --out p --shards 3").run().ok();
+    line(&far, &site, "shard", "p --all").run().ok();
+    site.tmp.file("dst/d/own", "only there");
+    line(&far, &site, "finish", "p").run().ok();
+    assert_eq!(fs::read(site.p("dst/d/own")).unwrap(), b"only there");
+    fs::remove_file(site.p("dst/d/own")).unwrap();
+    site.run("sync -q src dst").ok();
+    site.judge("dst");
+    line(&far, &site, "plan", "--verb sync -e /z/* -e fifo host:src some --out e --shards 2").run().ok();
+    line(&far, &site, "shard", "e --all").run().ok();
+    line(&far, &site, "finish", "e").run().ok();
+    assert!(names(&site.p("some/z")).is_empty() && site.p("some/d/b").exists());
+    assert!(!site.p("some/d/fifo").exists());
+    line(&far, &site, "plan", "--verb sync --delete -e x host:src dst --out r").run().code(2).says("filters");
+    assert!(!site.p("r").exists());
+}
+
+/// M1, M2, M3: what only the destination has stays where the source is another one, has the name by now, or too much would go.
+#[test]
+fn a_sync_from_another_machine_deletes_within_bounds() {
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    site.tmp.file("src/plain/f", "f");
+    site.run("sync -q src dst").ok();
+    for n in 0..9 {
+        site.tmp.file(format!("dst/plain/own {n}"), "only there");
+    }
+    let own = || (0..9).filter(|n| site.p(&format!("dst/plain/own {n}")).exists()).count();
+    let plan = |name: &str, flags: &str| {
+        planned(&far, &site, &format!("--verb sync --delete {flags} dst --out {name} --shards 2")).ok();
+        line(&far, &site, "shard", &format!("{name} --all")).run().ok();
+    };
+    plan("few", "--max-delete 8");
+    line(&far, &site, "finish", "few").run().code(8).says("9 of");
+    assert_eq!(own(), 9);
+    // Names that have come to be at the source since the plan was made, of any kind.
+    plan("late", "--max-delete 7");
+    site.tmp.file("src/plain/own 3", "late");
+    site.tmp.file("src/plain/own 4/with", "late");
+    line(&far, &site, "finish", "late").run().ok();
+    assert!(own() == 2 && site.p("dst/plain/own 3").exists() && site.p("dst/plain/own 4").exists());
+    fs::remove_file(site.p("src/plain/own 3")).unwrap();
+    fs::remove_dir_all(site.p("src/plain/own 4")).unwrap();
+    // Another directory in the place of the source, as when it is not mounted; or of one below it.
+    plan("other", "");
+    fs::rename(site.p("src"), site.p("away")).unwrap();
+    site.tmp.dir("src");
+    line(&far, &site, "finish", "other").run().code(8);
+    fs::remove_dir(site.p("src")).unwrap();
+    fs::rename(site.p("away"), site.p("src")).unwrap();
+    fs::rename(site.p("src/plain"), site.p("away")).unwrap();
+    site.tmp.dir("src/plain");
+    line(&far, &site, "finish", "other").run().code(5);
+    fs::rename(site.p("away/f"), site.p("src/plain/f")).unwrap();
+    line(&far, &site, "finish", "other").run().code(5).says("src/plain");
+    assert_eq!(own(), 2);
+    // Another plan is of what is there now.
+    plan("again", "");
+    line(&far, &site, "finish", "again").run().ok();
+    assert_eq!(own(), 0);
+    // An empty source deletes nothing; nor does one in the destination itself.
+    site.tmp.dir("none");
+    let words = |name: &str| format!("--verb sync --delete --max-delete 1000 --shards 1 --out {name}");
+    let plan_of = |name: &str, source: &Path| {
+        let ends = [far.at(source), "dst".into()];
+        line(&far, &site, "plan", &words(name)).args(ends).run()
+    };
+    plan_of("q", &site.p("none")).ok();
+    line(&far, &site, "shard", "q 0").run().ok();
+    line(&far, &site, "finish", "q").run().code(8).says("the source is empty");
+    assert!(site.p("dst/d").exists());
+    plan_of("in", &site.p("dst/d")).ok();
+    line(&far, &site, "shard", "in 0").run().ok();
+    assert_ne!(line(&far, &site, "finish", "in").run().code, 0);
+    assert!(site.p("dst/d/b").exists(), "the source was deleted");
+}
+
+/// So many names that the source is asked more than once.
+#[test]
+fn very_many_names_that_only_the_destination_has() {
+    let (far, site) = (Far::pipe(), Site::new());
+    for name in ["a", "many/b", "z/c"] {
+        site.tmp.file(format!("src/{name}"), name);
+    }
+    site.run("sync -q src dst").ok();
+    const ONLY_THERE: usize = 65_900;
+    for n in 0..ONLY_THERE {
+        fs::File::create(site.p(&format!("dst/many/{n}"))).unwrap();
+    }
+    site.tmp.file("dst/z/own", "only there");
+    planned(&far, &site, "--verb sync --delete --max-delete 70000 dst --out p --shards 1").ok();
+    line(&far, &site, "shard", "p --all").run().ok();
+    for late in [0, 9_999, ONLY_THERE - 1] {
+        fs::File::create(site.p(&format!("src/many/{late}"))).unwrap();
+    }
+    line(&far, &site, "finish", "p").run().ok();
+    assert_eq!(names(&site.p("dst/many")), ["0", "65899", "9999", "b"]);
+    assert_eq!(names(&site.p("dst/z")), ["c"]);
+}
+
+#[test]
+fn a_sync_whose_connection_is_lost_goes_on() {
+    let site = Site::new();
+    for n in 0..5000 {
+        site.tmp.file(format!("src/{}/{n}", n % 7), noise(n, 200));
+    }
+    site.tmp.file("dst/3/own", "only there");
+    let log = site.p("log");
+    let far = || Far::relay().with("RELAY_LOG", &log);
+    planned(&far(), &site, "--verb sync other --out whole --shards 1").ok();
+    line(&far(), &site, "shard", "whole 0 --compress=none").run().ok();
+    let all = passed(&log)[1].1;
+    planned(&far(), &site, "--verb sync --delete dst --out p --shards 1").ok();
+    // In the second of two frames.
+    let cut = far().with("RELAY_DOWN", (all * 9 / 10).to_string());
+    line(&cut, &site, "shard", "p 0 --compress=none").run().code(7);
+    line(&far(), &site, "finish", "p").run().code(1);
+    line(&far(), &site, "shard", "p 0 --compress=none").run().ok();
+    let again = passed(&log).last().unwrap().1;
+    assert!(again < all * 3 / 10, "{again} of {all} bytes were sent again");
+    // In the end, wherever it is cut: nothing goes before all was asked.
+    for bytes in ["2000", "40000"] {
+        line(&far().with("RELAY_DOWN", bytes), &site, "finish", "p").run().code(7);
+        assert!(site.p("dst/3/own").exists(), "{bytes}");
+    }
+    line(&far(), &site, "finish", "p").run().ok();
+    fs::remove_file(&log).unwrap();
+    fs::remove_dir_all(site.p("other")).unwrap();
+    site.judge("dst");
+}
+
+/// This program, or the one there: whichever makes the call.
+#[test]
+fn a_sync_that_is_killed_at_any_call_goes_on() {
+    needs!(has_tool("strace"), "there is no strace");
+    const CALLS: &str =
+        "mkdirat,linkat,symlinkat,renameat,renameat2,unlinkat,pwrite64,write,fchmod,fsync,fdatasync,syncfs";
+    for verb in ["shard", "finish"] {
+        until_not_killed(900, 41, |at| {
+            let (far, site) = (Far::pipe(), Site::new());
+            worn(&site);
+            planned(&far, &site, "--verb sync --delete dst --out p --shards 2").ok();
+            if verb == "finish" {
+                line(&far, &site, "shard", "p --all").run().ok();
+            }
+            let words = if verb == "shard" { &["shard", "p", "--all", "-j1"][..] } else { &["finish", "p"] };
+            let ran = far.lead(bcmr_killed_at(at, CALLS).args(words)).cwd(site.tmp.path()).run();
+            line(&far, &site, "shard", "p --all").run().ok();
+            line(&far, &site, "finish", "p").run().ok();
+            for claim in fs::read_dir(site.p("p/claims")).unwrap() {
+                fs::remove_file(claim.unwrap().path()).unwrap();
+            }
+            site.judge("dst");
+            ran
+        });
+    }
+}
+
+/// R2: what was brought and could not be synced counts for nothing.
+#[test]
+fn a_sync_that_cannot_be_synced_is_not_recorded() {
+    needs!(has_tool("strace"), "there is no strace");
+    let (far, site) = (Far::pipe(), Site::new());
+    worn(&site);
+    planned(&far, &site, "--verb sync dst --out p --shards 2").ok();
+    let words =
+        ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "shard", "p", "--all"];
+    let strace = || Line::new(Path::new("strace"));
+    far.lead(strace().args(words)).cwd(site.tmp.path()).run().code(1).says("sync");
+    line(&far, &site, "finish", "p").run().code(1).says("0 1");
+}
+
+/// Several processes at one shard, several ends at once, and a result that is damaged.
+#[test]
+fn a_sync_in_several_places_at_once() {
+    let (far, site) = (Far::pipe(), Site::new());
+    worn(&site);
+    planned(&far, &site, "--verb sync --delete dst --out p --shards 2").ok();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for shard in ["0", "1"] {
+                    line(&far, &site, "shard", &format!("p {shard}")).run().ok();
+                }
+            });
+        }
+    });
+    let result = site.p("p/results/1");
+    let mut bytes = fs::read(&result).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(&result, &bytes).unwrap();
+    line(&far, &site, "finish", "p").run().code(1).says("1");
+    line(&far, &site, "shard", "p 1").run().ok();
+    let ends: Vec<i32> = std::thread::scope(|scope| {
+        let end = || line(&far, &site, "finish", "p").run().code;
+        let runs: Vec<_> = (0..2).map(|_| scope.spawn(end)).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    // The later one finds it finished, or the other one at work.
+    assert!(ends.contains(&0) && ends.iter().all(|code| [0, 8].contains(code)), "{ends:?}");
+    site.judge("dst");
+}
+
+/// A source that is something else than what was planned is not brought, and then nothing is deleted.
+#[test]
+fn a_sync_of_a_source_that_has_changed() {
+    for (what, shard, finish) in
+        [("before", 5, 1), ("gone before", 1, 1), ("in the way", 1, 1), ("a file is gone", 0, 5), ("linked", 0, 5)]
+    {
+        let (far, site) = (Far::pipe(), Site::new());
+        worn(&site);
+        planned(&far, &site, "--verb sync --delete dst --out p --shards 1").ok();
+        let path = |name: &str| site.p("src").join(name);
+        match what {
+            "before" => drop(site.tmp.file("src/d/b", "another")),
+            "gone before" => fs::remove_file(path("d/b")).unwrap(),
+            "in the way" => drop(site.tmp.file("dst/a/full", "a directory that is not empty")),
+            _ => {}
+        }
+        line(&far, &site, "shard", "p 0").run().code(shard);
+        match what {
+            "a file is gone" => fs::remove_file(path("d/b")).unwrap(),
+            "linked" => chmod(&path("a"), 0o611),
+            _ => {}
+        }
+        line(&far, &site, "finish", "p").run().code(finish);
+        assert!(site.p("dst/own dir/deep/own").exists(), "{what}");
+    }
+}
+
+/// What differs in the destination, in every way there is.
+fn differing(site: &Site) {
+    let as_old = |name: &str, change: &dyn Fn(&Path)| {
+        let path = site.p(name);
+        let mtime = fs::metadata(&path).unwrap().modified().unwrap();
+        change(&path);
+        fs::File::options().write(true).open(&path).unwrap().set_modified(mtime).unwrap();
+    };
+    as_old("dst/d/b", &|path| fs::write(path, "TWO").unwrap());
+    as_old("dst/z/big", &|path| {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[7 << 20] ^= 1;
+        fs::write(path, bytes).unwrap();
+    });
+    // The same content at another time, and another one.
+    fs::write(site.p("dst/d-x"), "four").unwrap();
+    fs::write(site.p("dst/sparse"), "short").unwrap();
+    fs::remove_file(site.p("dst/z/y")).unwrap();
+    fs::remove_dir_all(site.p("dst/zz")).unwrap();
+    fs::remove_dir_all(site.p("dst/d/m")).unwrap();
+    site.tmp.file("dst/d/m", "a file where the source has a directory");
+    fs::remove_dir(site.p("dst/0empty")).unwrap();
+    site.tmp.file("dst/0empty", "another");
+    fs::remove_file(site.p("dst/c again")).unwrap();
+    site.tmp.file("dst/c again/in it", "a directory where the source has a file");
+    fs::remove_file(site.p("dst/d/link")).unwrap();
+    symlink("elsewhere", site.p("dst/d/link")).unwrap();
+    chmod(&site.p("dst/d/e"), 0o700);
+    site.tmp.file("dst/d/own", "only there");
+    site.tmp.file("dst/own dir/own", "only there");
+}
+
+/// Every shard and the end tell what those of a plan at home do, and change nothing.
+#[test]
+fn a_check_in_shards_from_another_machine_is_that_at_home() {
+    for flags in ["", "--hash", "--quick", "--no-extra", "-e /d/e -e big"] {
+        let (far, site) = (Far::pipe(), Site::new());
+        mixed(&site);
+        site.run("copy -q -r --archive src dst").ok();
+        let words = |plan: &str| format!("--verb check {flags} dst --out {plan} --shards 3");
+        let sorted = |ran: &Ran| {
+            let mut lines: Vec<String> = ran.out.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        for (plan, code) in [("same", 0), ("other", 1)] {
+            if code == 1 {
+                differing(&site);
+            }
+            let before = tree(&site.p("dst"));
+            let (near, there) = (format!("{plan}-near"), format!("{plan}-there"));
+            let home = format!("plan src {}", words(&near));
+            site.line("plan").args(home.split_whitespace().skip(1)).run().ok();
+            planned(&far, &site, &words(&there)).ok();
+            for shard in 0..3 {
+                let home = site.run(&format!("shard {near} {shard}")).ok();
+                let ran = line(&far, &site, "shard", &format!("{there} {shard}")).run().ok();
+                assert_eq!(sorted(&ran), sorted(&home), "{flags}: {plan}, shard {shard}");
+            }
+            let home = site.run(&format!("finish {near}")).code(code);
+            let ran = line(&far, &site, "finish", &there).run().code(code);
+            assert_eq!(sorted(&ran), sorted(&home), "{flags}: {plan}, the end");
+            let again = line(&far, &site, "finish", &there).run().code(code);
+            assert_eq!(sorted(&again), sorted(&ran), "asked a second time, it says the same");
+            assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0], "{flags}: {plan}");
+        }
+        assert_no_litter(site.tmp.path());
+    }
+}
+
+/// What cannot be compared is told, and its shard is to be done again; so is one whose connection was lost.
+#[test]
+fn a_check_from_another_machine_that_is_not_whole() {
+    let site = Site::new();
+    mixed(&site);
+    site.run("copy -q -r --archive src dst").ok();
+    let root = site.tmp.path().display().to_string();
+    let far = Far::pipe().serving(&format!("--read-only --root {root}"));
+    line(&far, &site, "plan", "--verb check --hash host:src dst --out p --shards 2").run().ok();
+    fs::rename(site.p("src/d/b"), site.p("b")).unwrap();
+    line(&far, &site, "shard", "p --all").run().code(1).says("d/b");
+    line(&far, &site, "finish", "p").run().code(1).says("without a result");
+    fs::rename(site.p("b"), site.p("src/d/b")).unwrap();
+    let cut = Far::relay().with("RELAY_DOWN", "3000");
+    let plan = |far: &Far| planned(far, &site, "--verb check dst --out lost --shards 1");
+    plan(&Far::relay()).ok();
+    line(&cut, &site, "shard", "lost 0").run().code(7);
+    line(&Far::relay(), &site, "finish", "lost").run().code(1).says("without a result");
+    line(&far, &site, "shard", "p --all").run().ok();
+    line(&far, &site, "finish", "p").run().ok();
+    line(&Far::relay(), &site, "shard", "lost 0").run().ok();
+    line(&Far::relay(), &site, "finish", "lost").run().ok();
+}
+
+/// Every command of docs/many-machines.md that names another machine does what it says.
+#[test]
+fn the_commands_of_the_document_between_machines_work() {
+    needs!(has_tool("xargs"), "there is no xargs");
+    let text = include_str!("../../../../docs/many-machines.md");
+    let blocks: Vec<&str> =
+        text.split("```sh hosts\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 3, "{blocks:?}");
+    for block in blocks {
+        let site = Site::new();
+        mixed(&site);
+        let far = Far::pipe().serving(&format!("--root {}", site.tmp.path().display()));
+        let bin = site.tmp.dir("bin");
+        far.shim(&bin);
+        let line = Line::new(Path::new("sh")).args(["-ec", block]).cwd(site.tmp.path());
+        let mut line = far.around(line);
+        line.0.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+        line.run().ok();
+        site.judge("dst");
+    }
+}
