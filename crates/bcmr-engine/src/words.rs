@@ -578,6 +578,7 @@ Reason {
     PlanMergesHere = 762,
     TreeLacksSome = 763,
     OnlyCopiesBetweenMachines = 780,
+    PlanSyncsThereUnfiltered = 781,
     HeldUnreadable = 790,
     AclNotHeld = 791,
     OwnersNotHeld = 792,

@@ -1,4 +1,5 @@
-//! The tree of a plan on another machine, as a client has it: made, filled from lists of names, ended, and given its name.
+//! The tree of a plan on another machine, as a client has it: made, filled from lists of names, ended, and given its name; or a
+//! destination that has its name, and is brought up to date from lists of names.
 //!
 //! Must not know what a plan is, nor which names its shards have. One connection; one transfer after the other.
 
@@ -70,9 +71,30 @@ impl<'a> TreeThere<'a> {
         policy: &CopyPolicy,
         watch: Watch<'a>,
     ) -> Result<TreeThere<'a>> {
+        TreeThere::reach_with((to, way), (plan, wide::PLANS), policy, watch)
+    }
+
+    /// The same where it has its name already, and is brought up to date by `policy`.
+    ///
+    /// # Errors
+    /// There is no connection, or the bcmr there cannot do what the policy asks for.
+    pub(crate) fn reach_named(
+        there: (&Address, &'a Way),
+        policy: &CopyPolicy,
+        watch: Watch<'a>,
+    ) -> Result<TreeThere<'a>> {
+        TreeThere::reach_with(there, ([0; 32], wide::LISTS), policy, watch)
+    }
+
+    fn reach_with(
+        (to, way): (&Address, &'a Way),
+        (plan, knows): ([u8; 32], u64),
+        policy: &CopyPolicy,
+        watch: Watch<'a>,
+    ) -> Result<TreeThere<'a>> {
         let lists = Lists::of(policy)?;
         let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, Purpose::Copy);
-        let required = guarantees(&how).or(Features { caps: 0, wide: wide::PLANS });
+        let required = guarantees(&how).or(Features { caps: 0, wide: knows });
         let terms = Terms { offered: offered(way, policy.alter.known_by), required };
         let peer = connect((to, way), LinkLoad::Heavy, terms, &[], watch)?;
         if let Some(first) = peer.streams.first() {
@@ -167,11 +189,34 @@ impl<'a> TreeThere<'a> {
         extent: Extent,
         policy: &CopyPolicy,
     ) -> Result<(Summary, LandedHashes)> {
+        send(&self.peer, &Message::IntoTree { plan: self.plan, all: extent == Extent::All })?;
+        self.put_names(source, (reader, most), extent, policy)
+    }
+
+    /// The same into what has its name, whose other names stay as they are.
+    ///
+    /// # Errors
+    /// As [`TreeThere::put`].
+    pub(crate) fn bring(
+        &self,
+        source: &Path,
+        reader: &mut (dyn BufRead + Send),
+        policy: &CopyPolicy,
+    ) -> Result<Summary> {
+        self.put_names(source, (reader, 0), Extent::Some, policy).map(|(summary, _)| summary)
+    }
+
+    fn put_names(
+        &self,
+        source: &Path,
+        (reader, most): (&mut (dyn BufRead + Send), usize),
+        extent: Extent,
+        policy: &CopyPolicy,
+    ) -> Result<(Summary, LandedHashes)> {
         let lists = Lists::of(policy)?;
         let sent =
             policy_out(policy, &lists, self.way.fast, self.way.dedup, self.way.compress, Purpose::Copy);
         let path = self.to.path.as_os_str().as_bytes();
-        send(&self.peer, &Message::IntoTree { plan: self.plan, all: extent == Extent::All })?;
         let (target, items) = (message::Target::Exactly, self.watch.items);
         send(&self.peer, &Message::Put { policy: sent, target, path, operands: 0, items })?;
         let observer = TreeObserver {

@@ -91,7 +91,10 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
                 Some(to) => run.publish_there(to),
                 None => run.with_source(|run| run.publish()),
             },
-            PlanVerb::Sync { delete, .. } => run.with_source(|run| run.bring(delete)),
+            PlanVerb::Sync { by_content, delete } => match &there {
+                Some(to) => run.bring_there(to, by_content, delete),
+                None => run.with_source(|run| run.bring(delete)),
+            },
             PlanVerb::Check { compare, extra } => run.with_source(|run| run.compare(compare, extra)),
             PlanVerb::Remove => run.take_away(),
         }
@@ -301,12 +304,17 @@ impl<'a> PlanEnd<'a> {
             let check = Check { policy, compare, extra, alike, root, own_name, tally };
             only_there(self.parts(), self.from.as_ref(), OnlyThere::Told(check), policy, &self.tally)?;
         }
-        let mut counting = Counting { tally: &self.tally, dirs: 0 };
-        let counts = along(self.parts(), (), &mut counting)?;
-        let dirs = counting.dirs;
+        let (counts, dirs) = self.counted()?;
         self.tally.differences.fetch_add(counts.lost, Relaxed);
         let counts = ShardCounts { lost: 0, ..counts };
         self.ended(&Sum { root: Digest::default(), counts, dirs, further: 0 })
+    }
+
+    /// What the results say, and how many directories the plan has.
+    fn counted(&self) -> Result<(ShardCounts, u64)> {
+        let mut counting = Counting { tally: &self.tally, dirs: 0 };
+        let counts = along(self.parts(), (), &mut counting)?;
+        Ok((counts, counting.dirs))
     }
 
     /// Ends what takes names away.

@@ -12,7 +12,7 @@ use super::others::{Alone, GivenTo, OtherWalkers};
 use super::places::{Spot, spot};
 use super::requests::{FarEnd, PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
-use super::there::filling;
+use super::there::{bringing, filling};
 use super::together::adopt;
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
 use crate::blocks::FORMAT_BLOCK_BYTES;
@@ -167,12 +167,14 @@ pub fn plan_together(
     from.end()?;
     if verb == PlanVerb::Copy {
         header.stage = to.make_stage(&header.identity())?;
+    } else {
+        to.end()?;
     }
     folder.write_header(&header)?;
     Ok(PlanMade { summary, shards: count })
 }
 
-/// Paths here are absolute. To another machine there are plans of copies alone, and from there none that removes.
+/// Paths here are absolute. To another machine there are plans of copies and syncs, and from there none that removes.
 fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()> {
     let PlanRequest { source, destination, there, .. } = request;
     let here: &[_] = match there {
@@ -184,7 +186,7 @@ fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()
         return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
     }
     let crosses = match (there, verb) {
-        (None, _) | (_, PlanVerb::Copy) => true,
+        (None, _) | (_, PlanVerb::Copy | PlanVerb::Sync { .. }) => true,
         (Some((FarEnd::Source(_), _)), verb) => verb != PlanVerb::Remove,
         (Some((FarEnd::Destination(_), _)), _) => false,
     };
@@ -248,6 +250,13 @@ impl PlanEnds<'_> {
         }
     }
 
+    fn end(self) -> Result<()> {
+        match self {
+            PlanEnds::Here(_) => Ok(()),
+            PlanEnds::There(tree, _) => tree.end(Ok(Summary::default())).map(drop),
+        }
+    }
+
     /// Makes the tree that shards of the copy with this identity fill. Returns what it is called.
     fn make_stage(self, identity: &Digest) -> Result<NameBuf> {
         match self {
@@ -285,7 +294,16 @@ fn ends<'w>(
     apart(out)?;
     if let Some((FarEnd::Destination(address), way)) = &request.there {
         // What cannot be reached is told before the walk.
-        let tree = TreeThere::reach((address, way), Digest::default(), &filling(policy), watch)?;
+        let tree = match verb {
+            PlanVerb::Sync { by_content, .. } => {
+                // The end goes through all of the source.
+                if !filter.is_empty() || policy.one_file_system {
+                    return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::PlanSyncsThereUnfiltered));
+                }
+                TreeThere::reach_named((address, way), &bringing(policy, by_content), watch)?
+            }
+            _ => TreeThere::reach((address, way), Digest::default(), &filling(policy), watch)?,
+        };
         let name =
             NameBuf::new(b"-").ok_or_else(|| failed(destination)(io::ErrorKind::InvalidInput.into()))?;
         return Ok(PlanEnds::There(Box::new(tree), name));

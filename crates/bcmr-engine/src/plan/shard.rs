@@ -23,10 +23,10 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Front, Question, Summary, Watch};
 use crate::node::os;
-use crate::peer::planned::TreeThere;
+use crate::peer::planned::{LandedHashes, TreeThere};
 use crate::peer::planned_source::SourceThere;
 use crate::peer::with_retries;
-use crate::policy::{Collide, Compare, CopyPolicy, Mirror};
+use crate::policy::{Compare, CopyPolicy, Durability};
 use crate::receiver::land;
 use crate::remove;
 use crate::sender::names::Names;
@@ -105,7 +105,7 @@ type Outcomes<'a> = dyn FnMut(&NameBuf) -> Option<(Info, Option<Digest>)> + 'a;
 enum ShardWay<'a> {
     /// Copies them into the tree of all shards, or brings them into a destination that is there.
     Brings(Box<Rounds<'a>>),
-    /// Sends them into the tree of all shards on another machine.
+    /// Sends them into the tree of all shards on another machine, or into a destination that is there.
     Sends(Box<TreeThere<'a>>),
     /// Reads them from another machine into the tree of all shards, or into a destination that is there.
     Fetches(Box<Fetching<'a>>),
@@ -288,7 +288,7 @@ fn one(
         None => Some(Dir::open(&src_path).map_err(|e| Error::os(Op::OpenDirectory, &src_path, e))?),
         Some(_) => None,
     };
-    let policy = policy_of(header.verb, &request.policy);
+    let policy = policy_of(header, &request.policy);
     let disk = Sys::with(policy.io);
     // What is filled: a tree without a name, or what is there; nothing is where names are only looked at or taken away.
     let there = header.there();
@@ -321,8 +321,12 @@ fn one(
     let check = Check { policy, compare, extra, alike: false, root, own_name: root, tally };
     let survey = Survey::new(policy, tally, Box::new(check))?;
     let way = match header.verb {
-        PlanVerb::Copy if let Some(to) = &there => {
-            let tree = there::reach((folder, header), (to, request.way.as_ref()), policy, heard)?;
+        verb if let Some(to) = &there => {
+            let way = there::the_way(folder, request.way.as_ref())?;
+            let tree = match verb {
+                PlanVerb::Copy => there::reach((folder, header), (to, Some(way)), policy, heard)?,
+                _ => TreeThere::reach_named((to, way), policy, heard)?,
+            };
             ShardWay::Sends(Box::new(tree))
         }
         verb if let Some(from) = &from => {
@@ -368,16 +372,15 @@ fn the_destination(verb: PlanVerb, path: &Path) -> Result<Dir> {
 }
 
 /// How entries are dealt with.
-fn policy_of(verb: PlanVerb, asked: &CopyPolicy) -> CopyPolicy {
-    let policy = there::filling(asked);
-    match verb {
-        PlanVerb::Sync { by_content, .. } => CopyPolicy {
-            collide: if by_content { Collide::IfContentDiffers } else { Collide::IfDifferent },
-            mirror: Mirror::Update,
-            hashes: false,
-            ..policy
-        },
-        PlanVerb::Copy | PlanVerb::Check { .. } | PlanVerb::Remove => policy,
+fn policy_of(header: &PlanHeader, asked: &CopyPolicy) -> CopyPolicy {
+    match header.verb {
+        PlanVerb::Sync { by_content, .. } => {
+            let policy = there::bringing(asked, by_content);
+            // Here all of a frame is synced at once.
+            let durability = if header.host.is_some() { policy.durability } else { Durability::Cache };
+            CopyPolicy { durability, ..policy }
+        }
+        PlanVerb::Copy | PlanVerb::Check { .. } | PlanVerb::Remove => there::filling(asked),
     }
 }
 
@@ -595,7 +598,10 @@ impl ShardWork<'_> {
         dirs: &[PlannedDir],
         sum: &mut Summary,
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
-        let (done, mut hashes) = there::fill(tree, &self.src_path, dirs, self.policy)?;
+        let (done, mut hashes) = match self.header.verb {
+            PlanVerb::Copy => there::fill(tree, &self.src_path, dirs, self.policy)?,
+            _ => (there::bring(tree, &self.src_path, dirs, self.policy)?, LandedHashes::new()),
+        };
         let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
         sum.add(Summary { dirs: 0, ..done });
         let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());

@@ -47,6 +47,18 @@ pub(super) fn filling(asked: &CopyPolicy) -> CopyPolicy {
     }
 }
 
+/// How a destination over there is brought up to date that has its name: what a summary tells is on stable storage (R2), as no
+/// other program syncs it there.
+pub(super) fn bringing(asked: &CopyPolicy, by_content: bool) -> CopyPolicy {
+    CopyPolicy {
+        collide: if by_content { Collide::IfContentDiffers } else { Collide::IfDifferent },
+        mirror: Mirror::Update,
+        durability: Durability::Medium,
+        hashes: false,
+        ..filling(asked)
+    }
+}
+
 /// How it is ended: what is there stays as it is, directories get what their sources have, and nothing else may be there.
 fn ending(asked: &CopyPolicy) -> CopyPolicy {
     CopyPolicy {
@@ -108,6 +120,23 @@ pub(super) fn fill(
         return Ok((Summary::default(), LandedHashes::new()));
     }
     tree.put(source, (&mut Cursor::new(names.join(&0)), names.len()), Extent::Some, &filling(policy))
+}
+
+/// Brings what of these directories is copied whole into a destination that has its name.
+///
+/// # Errors
+/// The connection was lost.
+pub(super) fn bring(
+    tree: &TreeThere<'_>,
+    source: &Path,
+    dirs: &[PlannedDir],
+    policy: &CopyPolicy,
+) -> Result<Summary> {
+    let names = whole_of(dirs);
+    if names.is_empty() {
+        return Ok(Summary::default());
+    }
+    tree.bring(source, &mut Cursor::new(names.join(&0)), policy)
 }
 
 /// The hash of a name in a directory of a plan, once.

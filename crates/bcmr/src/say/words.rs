@@ -595,7 +595,10 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::PlanWithoutWay => "the plan is of another machine, and how to get there was not said",
         Reason::PlanMergesHere => "only on one machine is a tree put into a destination that is there",
         Reason::OnlyCopiesBetweenMachines => {
-            "a plan to another machine is of a copy; one from there of a copy, a sync or a check"
+            "a plan to another machine is of a copy or a sync; one from there of a copy, a sync or a check"
+        }
+        Reason::PlanSyncsThereUnfiltered => {
+            "a plan of a sync to another machine takes no filters, as its end goes through all of the source"
         }
         Reason::TreeLacksSome => {
             "what the shards have copied is not whole, or the source lacks some of it by now; make another plan"

@@ -38,7 +38,7 @@ mod operands;
 mod owners_far;
 mod plan;
 mod plan_down;
-mod plan_down_verbs;
+mod plan_verbs_far;
 mod plan_far;
 mod plan_kills;
 mod races;

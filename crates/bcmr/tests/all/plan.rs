@@ -531,7 +531,7 @@ fn a_plan_leaves_out_what_is_excluded_and_never_copies_itself() {
         site.run(line).code(8);
     }
     assert!(!site.p("q").exists() && !site.p("src/q").exists());
-    site.run("plan --verb sync src host:dst --out q").code(2);
+    site.run("plan --verb check src host:dst --out q").code(2);
     site.run("plan nowhere dst --out q").code(1);
 }
 

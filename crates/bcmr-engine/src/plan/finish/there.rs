@@ -1,10 +1,10 @@
 //! Ends a copy whose destination is on another machine: the same steps as here, each asked of the bcmr there over one
-//! connection.
+//! connection. And a sync to there, by one more sync.
 //!
 //! Must not look at the tree: what is to be known of it is what the other side says, and that it has lacked nothing.
 
 use super::super::along::{Along, along};
-use super::super::format::{LandedEntry, PlannedAs, PlannedEntry, ShardCounts, Version};
+use super::super::format::{Digest, LandedEntry, PlannedAs, PlannedEntry, ShardCounts, Version};
 use super::super::requests::Finished;
 use super::super::sums::TreeSums;
 use super::super::there;
@@ -12,12 +12,15 @@ use super::{AS_WHOLE, PlanEnd, Sum, shown};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Summary;
 use crate::peer::planned::TreeThere;
-use crate::remote::Address;
+use crate::peer::put;
+use crate::policy::{CopyPolicy, DeleteMax, Mirror, Preserve, Target};
+use crate::remote::{Address, Purpose, PutRequest};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Kind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 
 impl PlanEnd<'_> {
     /// Ends the tree of all shards on another machine, and gives it its name there.
@@ -41,6 +44,44 @@ impl PlanEnd<'_> {
         let mut summary = self.tally.summary();
         summary.add(Summary { files: 0, dirs: 0, others: 0, bytes: 0, kept: 0, updated: 0, ..lost });
         Ok(Finished { summary: Summary { files, dirs, others, bytes, ..summary }, root })
+    }
+
+    /// Ends a sync to another machine: what shards could not make, what directories are like and what only the destination has
+    /// are those of one sync there, which finds that the rest is as it should be.
+    pub(super) fn bring_there(
+        self,
+        to: &Address,
+        by_content: bool,
+        delete: Option<DeleteMax>,
+    ) -> Result<Finished> {
+        let src = Dir::open(&self.src_path).map_err(|e| Error::os(Op::OpenDirectory, &self.src_path, e))?;
+        super::the_planned_source(&src, self.header)?;
+        let way = there::the_way(self.folder, self.request.way.as_ref())?.clone();
+        let mirror = if delete.is_some() { Mirror::Delete } else { Mirror::Update };
+        let policy = CopyPolicy {
+            recursive: true,
+            preserve: Preserve::ALL,
+            mirror,
+            delete_max: delete.unwrap_or(DeleteMax::DEFAULT),
+            ..there::bringing(&self.request.policy, by_content)
+        };
+        let request = PutRequest {
+            sources: vec![self.src_path.clone()],
+            names: None,
+            to: to.clone(),
+            target: Target::Exactly,
+            purpose: Purpose::Copy,
+            manifest: None,
+            dated: None,
+            state: None,
+            way,
+            policy,
+        };
+        let done = put(request, self.tally.watch)?;
+        self.tally.failed_below(&done);
+        self.tally.deleted.fetch_add(done.deleted, Relaxed);
+        let (counts, dirs) = self.counted()?;
+        self.ended(&Sum { root: Digest::default(), counts, dirs, further: 0 })
     }
 
     /// What the tree comes to, once it has its name; and what the other side told of its end.

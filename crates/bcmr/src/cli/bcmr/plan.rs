@@ -28,7 +28,7 @@ pub(super) const PLAN_EXAMPLES: &str = "Examples:
   bcmr finish p                                       publish the tree
   bcmr plan /data/src host:dst --out p                a copy to another machine, each shard over a connection of its own
   bcmr plan host:src /data/dst --out p                a copy from there
-  bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards; src may be host:src
+  bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards; one of the two may be host:...
   bcmr plan --verb remove old --out p                 remove a tree, in shards";
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub struct PlanArgs {
     /// The directory to copy
     #[arg(value_name = "SRC", required_unless_present = "status", value_hint = ValueHint::DirPath)]
     pub source: Option<PathBuf>,
-    /// What it becomes, or is compared with; all machines find both under these paths, but for SRC of host:path, and DST of a copy
+    /// What it becomes, or is compared with; all machines find both under these paths, but for one of the two that is host:path
     #[arg(value_name = "DST", required_if_eq_any = [("verb", "copy"), ("verb", "sync"), ("verb", "check")], value_hint = ValueHint::AnyPath)]
     pub destination: Option<PathBuf>,
     /// What becomes of SRC
@@ -274,9 +274,9 @@ fn there(a: &PlanArgs) -> Result<Option<FarEnd>, Usage> {
             let say = "only one of SRC and DST may be on another machine";
             return Err(Usage::new(say).or("bcmr copy and bcmr sync go between two, without a plan"));
         }
-        (None, Some(_)) if a.verb != PlannedVerb::Copy => {
-            let say = "a plan to another machine is of a copy";
-            return Err(Usage::new(say).or("bcmr sync and bcmr check do it by themselves, without a plan"));
+        (None, Some(_)) if !matches!(a.verb, PlannedVerb::Copy | PlannedVerb::Sync) => {
+            let say = "a plan to another machine is of a copy or a sync";
+            return Err(Usage::new(say).or("bcmr check compares with another machine by itself"));
         }
         (Some(from), None) => Some(FarEnd::Source(from)),
         (None, to) => to.map(FarEnd::Destination),

@@ -1,9 +1,9 @@
-//! Syncs and comparisons in shards whose source is on another machine: what they leave, delete and tell is what those of one machine
-//! do.
+//! Syncs in shards from and to another machine, and comparisons with one: what they leave, delete and tell is what those of one
+//! machine do.
 //!
-//! Must not know how a shard is read.
+//! Must not know how a shard is read or sent.
 
-use super::common::remote::{Far, passed};
+use super::common::remote::{BOTH, Dir, Far, passed};
 use super::common::*;
 use super::plan::{Site, mixed};
 use std::fs;
@@ -15,9 +15,9 @@ fn line(far: &Far, site: &Site, verb: &str, words: &str) -> Line {
     far.bcmr(verb).args(words.split_whitespace()).cwd(site.tmp.path())
 }
 
-/// Plans something of the source; `words` have the verb, the destination and the plan.
-fn planned(far: &Far, site: &Site, words: &str) -> Ran {
-    line(far, site, "plan", "").args([far.at(site.p("src"))]).args(words.split_whitespace()).run()
+/// Plans something of `src` and `dst`, one of which is over there.
+fn planned(far: &Far, site: &Site, way: Dir, words: &str) -> Ran {
+    way.ends(line(far, site, "plan", words), far, &site.p("src"), &site.p("dst")).run()
 }
 
 /// Some of everything that a sync has to do with what is there.
@@ -39,23 +39,52 @@ fn worn(site: &Site) {
 }
 
 #[test]
-fn a_sync_in_shards_from_another_machine_is_a_sync() {
-    for flags in ["", "--checksum"] {
+fn a_sync_in_shards_with_another_machine_is_a_sync() {
+    for (way, flags) in [(Dir::Get, ""), (Dir::Get, "--checksum"), (Dir::Put, ""), (Dir::Put, "--checksum")] {
         let (far, site) = (Far::pipe(), Site::new());
         worn(&site);
         let same = fs::metadata(site.p("dst/sparse")).unwrap();
-        planned(&far, &site, &format!("--verb sync --delete {flags} dst --out p --shards 4")).ok();
+        planned(&far, &site, way, &format!("--verb sync --delete {flags} --out p --shards 4")).ok();
         line(&far, &site, "finish", "p").run().code(1).says("shards 0 1 2 3");
         for shard in ["2", "0 -V", "--next", "--all"] {
             line(&far, &site, "shard", &format!("p {shard}")).run().ok();
         }
         let own = ["dst/own dir/deep/own", "dst/zz/empty/own", "dst/d/e/own"];
         assert!(own.iter().all(|name| site.p(name).exists()), "deleted before everything is there");
+        // All of the content is there before the end.
+        assert_eq!(fs::read(site.p("dst/d/b")).unwrap(), b"two", "{way:?}");
+        assert_eq!(fs::read(site.p("dst/z/big")).unwrap(), fs::read(site.p("src/z/big")).unwrap());
         line(&far, &site, "finish", "p").run().ok();
         site.judge("dst");
         let now = fs::metadata(site.p("dst/sparse")).unwrap();
         assert_eq!((now.ino(), now.ctime()), (same.ino(), same.ctime()), "written again");
         line(&far, &site, "finish", "p").run().ok().says("is finished");
+    }
+}
+
+/// Into nothing, and without deleting; what the end would not know of is refused.
+#[test]
+fn a_sync_to_another_machine_that_has_nothing() {
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    for words in ["-e x", "-x", "--delete -e x"] {
+        planned(&far, &site, Dir::Put, &format!("--verb sync {words} --out q")).code(2).says("filters");
+        assert!(!site.p("q").exists(), "{words}");
+    }
+    planned(&far, &site, Dir::Put, "--verb sync --out p --shards 3").ok();
+    assert!(!site.p("dst").exists());
+    line(&far, &site, "shard", "p --all").run().ok();
+    site.tmp.file("dst/d/own", "only there");
+    line(&far, &site, "finish", "p").run().ok();
+    assert_eq!(fs::read(site.p("dst/d/own")).unwrap(), b"only there");
+    fs::remove_file(site.p("dst/d/own")).unwrap();
+    site.run("sync -q src dst").ok();
+    site.judge("dst");
+    // A server that only reads gets nothing.
+    let reads = Far::pipe().serving("--read-only");
+    planned(&reads, &site, Dir::Put, "--verb sync --out r --shards 1").one_of(&[0, 8]);
+    if site.p("r/plan").exists() {
+        line(&reads, &site, "shard", "r 0").run().code(8);
     }
 }
 
@@ -87,7 +116,13 @@ fn a_sync_from_a_server_that_only_reads() {
 
 /// M1, M2, M3: what only the destination has stays where the source is another one, has the name by now, or too much would go.
 #[test]
-fn a_sync_from_another_machine_deletes_within_bounds() {
+fn a_sync_with_another_machine_deletes_within_bounds() {
+    for way in BOTH {
+        deletes_within_bounds(way);
+    }
+}
+
+fn deletes_within_bounds(way: Dir) {
     let (far, site) = (Far::pipe(), Site::new());
     mixed(&site);
     site.tmp.file("src/plain/f", "f");
@@ -97,7 +132,7 @@ fn a_sync_from_another_machine_deletes_within_bounds() {
     }
     let own = || (0..9).filter(|n| site.p(&format!("dst/plain/own {n}")).exists()).count();
     let plan = |name: &str, flags: &str| {
-        planned(&far, &site, &format!("--verb sync --delete {flags} dst --out {name} --shards 2")).ok();
+        planned(&far, &site, way, &format!("--verb sync --delete {flags} --out {name} --shards 2")).ok();
         line(&far, &site, "shard", &format!("{name} --all")).run().ok();
     };
     plan("few", "--max-delete 8");
@@ -118,12 +153,16 @@ fn a_sync_from_another_machine_deletes_within_bounds() {
     line(&far, &site, "finish", "other").run().code(8);
     fs::remove_dir(site.p("src")).unwrap();
     fs::rename(site.p("away"), site.p("src")).unwrap();
-    fs::rename(site.p("src/plain"), site.p("away")).unwrap();
-    site.tmp.dir("src/plain");
-    line(&far, &site, "finish", "other").run().code(5);
-    fs::rename(site.p("away/f"), site.p("src/plain/f")).unwrap();
-    line(&far, &site, "finish", "other").run().code(5).says("src/plain");
     assert_eq!(own(), 2);
+    // The end of a sync to there goes by what the source has now.
+    if way == Dir::Get {
+        fs::rename(site.p("src/plain"), site.p("away")).unwrap();
+        site.tmp.dir("src/plain");
+        line(&far, &site, "finish", "other").run().code(5);
+        fs::rename(site.p("away/f"), site.p("src/plain/f")).unwrap();
+        line(&far, &site, "finish", "other").run().code(5).says("src/plain");
+        assert_eq!(own(), 2);
+    }
     // Another plan is of what is there now.
     plan("again", "");
     line(&far, &site, "finish", "again").run().ok();
@@ -132,8 +171,7 @@ fn a_sync_from_another_machine_deletes_within_bounds() {
     site.tmp.dir("none");
     let words = |name: &str| format!("--verb sync --delete --max-delete 1000 --shards 1 --out {name}");
     let plan_of = |name: &str, source: &Path| {
-        let ends = [far.at(source), "dst".into()];
-        line(&far, &site, "plan", &words(name)).args(ends).run()
+        way.ends(line(&far, &site, "plan", &words(name)), &far, source, &site.p("dst")).run()
     };
     plan_of("q", &site.p("none")).ok();
     line(&far, &site, "shard", "q 0").run().ok();
@@ -158,7 +196,7 @@ fn very_many_names_that_only_the_destination_has() {
         fs::File::create(site.p(&format!("dst/many/{n}"))).unwrap();
     }
     site.tmp.file("dst/z/own", "only there");
-    planned(&far, &site, "--verb sync --delete --max-delete 70000 dst --out p --shards 1").ok();
+    planned(&far, &site, Dir::Get, "--verb sync --delete --max-delete 70000 --out p --shards 1").ok();
     line(&far, &site, "shard", "p --all").run().ok();
     for late in [0, 9_999, ONLY_THERE - 1] {
         fs::File::create(site.p(&format!("src/many/{late}"))).unwrap();
@@ -170,33 +208,41 @@ fn very_many_names_that_only_the_destination_has() {
 
 #[test]
 fn a_sync_whose_connection_is_lost_goes_on() {
-    let site = Site::new();
-    for n in 0..5000 {
-        site.tmp.file(format!("src/{}/{n}", n % 7), noise(n, 200));
+    for way in BOTH {
+        let site = Site::new();
+        for n in 0..5000 {
+            site.tmp.file(format!("src/{}/{n}", n % 7), noise(n, 200));
+        }
+        let log = site.p("log");
+        let far = || Far::relay().with("RELAY_LOG", &log);
+        let cut = |bytes: u64| {
+            let which = if way == Dir::Get { "RELAY_DOWN" } else { "RELAY_UP" };
+            far().with(which, bytes.to_string())
+        };
+        let last = || {
+            let (up, down) = *passed(&log).last().unwrap();
+            if way == Dir::Get { down } else { up }
+        };
+        planned(&far(), &site, way, "--verb sync --out whole --shards 1").ok();
+        line(&far(), &site, "shard", "whole 0 --compress=none").run().ok();
+        let all = last();
+        fs::remove_dir_all(site.p("dst")).unwrap();
+        site.tmp.file("dst/3/own", "only there");
+        planned(&far(), &site, way, "--verb sync --delete --out p --shards 1").ok();
+        // In the second of two frames.
+        line(&cut(all * 9 / 10), &site, "shard", "p 0 --compress=none").run().code(7);
+        line(&far(), &site, "finish", "p").run().code(1);
+        line(&far(), &site, "shard", "p 0 --compress=none").run().ok();
+        assert!(last() < all * 3 / 10, "{way:?}: {} of {all} bytes were sent again", last());
+        // In the end, wherever it is cut: nothing goes before all was asked.
+        for bytes in [2000, 40_000] {
+            line(&cut(bytes), &site, "finish", "p").run().code(7);
+            assert!(site.p("dst/3/own").exists(), "{way:?}: {bytes}");
+        }
+        line(&far(), &site, "finish", "p").run().ok();
+        fs::remove_file(&log).unwrap();
+        site.judge("dst");
     }
-    site.tmp.file("dst/3/own", "only there");
-    let log = site.p("log");
-    let far = || Far::relay().with("RELAY_LOG", &log);
-    planned(&far(), &site, "--verb sync other --out whole --shards 1").ok();
-    line(&far(), &site, "shard", "whole 0 --compress=none").run().ok();
-    let all = passed(&log)[1].1;
-    planned(&far(), &site, "--verb sync --delete dst --out p --shards 1").ok();
-    // In the second of two frames.
-    let cut = far().with("RELAY_DOWN", (all * 9 / 10).to_string());
-    line(&cut, &site, "shard", "p 0 --compress=none").run().code(7);
-    line(&far(), &site, "finish", "p").run().code(1);
-    line(&far(), &site, "shard", "p 0 --compress=none").run().ok();
-    let again = passed(&log).last().unwrap().1;
-    assert!(again < all * 3 / 10, "{again} of {all} bytes were sent again");
-    // In the end, wherever it is cut: nothing goes before all was asked.
-    for bytes in ["2000", "40000"] {
-        line(&far().with("RELAY_DOWN", bytes), &site, "finish", "p").run().code(7);
-        assert!(site.p("dst/3/own").exists(), "{bytes}");
-    }
-    line(&far(), &site, "finish", "p").run().ok();
-    fs::remove_file(&log).unwrap();
-    fs::remove_dir_all(site.p("other")).unwrap();
-    site.judge("dst");
 }
 
 /// This program, or the one there: whichever makes the call.
@@ -205,11 +251,11 @@ fn a_sync_that_is_killed_at_any_call_goes_on() {
     needs!(has_tool("strace"), "there is no strace");
     const CALLS: &str =
         "mkdirat,linkat,symlinkat,renameat,renameat2,unlinkat,pwrite64,write,fchmod,fsync,fdatasync,syncfs";
-    for verb in ["shard", "finish"] {
-        until_not_killed(900, 41, |at| {
+    for (way, verb) in [(Dir::Get, "shard"), (Dir::Get, "finish"), (Dir::Put, "shard"), (Dir::Put, "finish")] {
+        until_not_killed(900, 53, |at| {
             let (far, site) = (Far::pipe(), Site::new());
             worn(&site);
-            planned(&far, &site, "--verb sync --delete dst --out p --shards 2").ok();
+            planned(&far, &site, way, "--verb sync --delete --out p --shards 2").ok();
             if verb == "finish" {
                 line(&far, &site, "shard", "p --all").run().ok();
             }
@@ -232,7 +278,7 @@ fn a_sync_that_cannot_be_synced_is_not_recorded() {
     needs!(has_tool("strace"), "there is no strace");
     let (far, site) = (Far::pipe(), Site::new());
     worn(&site);
-    planned(&far, &site, "--verb sync dst --out p --shards 2").ok();
+    planned(&far, &site, Dir::Get, "--verb sync --out p --shards 2").ok();
     let words =
         ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "shard", "p", "--all"];
     let strace = || Line::new(Path::new("strace"));
@@ -243,9 +289,15 @@ fn a_sync_that_cannot_be_synced_is_not_recorded() {
 /// Several processes at one shard, several ends at once, and a result that is damaged.
 #[test]
 fn a_sync_in_several_places_at_once() {
+    for way in BOTH {
+        in_several_places(way);
+    }
+}
+
+fn in_several_places(way: Dir) {
     let (far, site) = (Far::pipe(), Site::new());
     worn(&site);
-    planned(&far, &site, "--verb sync --delete dst --out p --shards 2").ok();
+    planned(&far, &site, way, "--verb sync --delete --out p --shards 2").ok();
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -275,12 +327,20 @@ fn a_sync_in_several_places_at_once() {
 /// A source that is something else than what was planned is not brought, and then nothing is deleted.
 #[test]
 fn a_sync_of_a_source_that_has_changed() {
-    for (what, shard, finish) in
-        [("before", 5, 1), ("gone before", 1, 1), ("in the way", 1, 1), ("a file is gone", 0, 5), ("linked", 0, 5)]
-    {
+    let cases = [
+        (Dir::Get, "before", 5, 1),
+        (Dir::Get, "gone before", 1, 1),
+        (Dir::Get, "in the way", 1, 1),
+        (Dir::Get, "a file is gone", 0, 5),
+        (Dir::Get, "linked", 0, 5),
+        (Dir::Put, "before", 5, 1),
+        (Dir::Put, "gone before", 1, 1),
+        (Dir::Put, "in the way", 1, 1),
+    ];
+    for (way, what, shard, finish) in cases {
         let (far, site) = (Far::pipe(), Site::new());
         worn(&site);
-        planned(&far, &site, "--verb sync --delete dst --out p --shards 1").ok();
+        planned(&far, &site, way, "--verb sync --delete --out p --shards 1").ok();
         let path = |name: &str| site.p("src").join(name);
         match what {
             "before" => drop(site.tmp.file("src/d/b", "another")),
@@ -295,7 +355,7 @@ fn a_sync_of_a_source_that_has_changed() {
             _ => {}
         }
         line(&far, &site, "finish", "p").run().code(finish);
-        assert!(site.p("dst/own dir/deep/own").exists(), "{what}");
+        assert!(site.p("dst/own dir/deep/own").exists(), "{way:?}: {what}");
     }
 }
 
@@ -338,7 +398,7 @@ fn a_check_in_shards_from_another_machine_is_that_at_home() {
         let (far, site) = (Far::pipe(), Site::new());
         mixed(&site);
         site.run("copy -q -r --archive src dst").ok();
-        let words = |plan: &str| format!("--verb check {flags} dst --out {plan} --shards 3");
+        let words = |plan: &str| format!("--verb check {flags} --out {plan} --shards 3");
         let sorted = |ran: &Ran| {
             let mut lines: Vec<String> = ran.out.lines().map(str::to_owned).collect();
             lines.sort();
@@ -350,9 +410,8 @@ fn a_check_in_shards_from_another_machine_is_that_at_home() {
             }
             let before = tree(&site.p("dst"));
             let (near, there) = (format!("{plan}-near"), format!("{plan}-there"));
-            let home = format!("plan src {}", words(&near));
-            site.line("plan").args(home.split_whitespace().skip(1)).run().ok();
-            planned(&far, &site, &words(&there)).ok();
+            site.line("plan").args(words(&near).split_whitespace()).args(["src", "dst"]).run().ok();
+            planned(&far, &site, Dir::Get, &words(&there)).ok();
             for shard in 0..3 {
                 let home = site.run(&format!("shard {near} {shard}")).ok();
                 let ran = line(&far, &site, "shard", &format!("{there} {shard}")).run().ok();
@@ -383,8 +442,7 @@ fn a_check_from_another_machine_that_is_not_whole() {
     line(&far, &site, "finish", "p").run().code(1).says("without a result");
     fs::rename(site.p("b"), site.p("src/d/b")).unwrap();
     let cut = Far::relay().with("RELAY_DOWN", "3000");
-    let plan = |far: &Far| planned(far, &site, "--verb check dst --out lost --shards 1");
-    plan(&Far::relay()).ok();
+    planned(&Far::relay(), &site, Dir::Get, "--verb check --out lost --shards 1").ok();
     line(&cut, &site, "shard", "lost 0").run().code(7);
     line(&Far::relay(), &site, "finish", "lost").run().code(1).says("without a result");
     line(&far, &site, "shard", "p --all").run().ok();
