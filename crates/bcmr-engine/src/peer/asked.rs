@@ -3,7 +3,7 @@
 //!
 //! Must not open or create anything, and must not know where anything goes.
 
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::node::Node;
 use crate::sender::filter::{Filter, Seen, relative};
 use crate::sender::operand::typed;
@@ -39,6 +39,8 @@ pub(crate) struct Asked {
     of: Of,
     /// What takes part, as the other side was told.
     filter: Filter,
+    /// Whether names are there is what is asked.
+    seeks: bool,
 }
 
 enum Of {
@@ -105,7 +107,7 @@ fn names_in(path: &Path) -> Vec<&[u8]> {
 impl Asked {
     /// At the server.
     pub(crate) fn anything() -> Asked {
-        Asked { of: Of::Anything, filter: Filter::all() }
+        Asked { of: Of::Anything, filter: Filter::all(), seeks: false }
     }
 
     /// Operands as they were typed.
@@ -115,7 +117,7 @@ impl Asked {
     pub(crate) fn operands<'p>(paths: impl Iterator<Item = &'p Path>, filter: Filter) -> Result<Asked> {
         let operands =
             paths.map(|path| Ok(AskedOperand::new(path, typed(path)?.name))).collect::<Result<_>>()?;
-        Ok(Asked { of: Of::Operands(operands), filter })
+        Ok(Asked { of: Of::Operands(operands), filter, seeks: false })
     }
 
     /// Names of a list below `base`; such as no sender takes are left out.
@@ -128,7 +130,17 @@ impl Asked {
         };
         let names = names.iter().filter_map(clean).collect();
         let base = AskedOperand::new(base, None);
-        Asked { of: Of::Listed(AskedList { base, names, refused: Mutex::default() }), filter }
+        Asked { of: Of::Listed(AskedList { base, names, refused: Mutex::default() }), filter, seeks: false }
+    }
+
+    /// The same, where it is an answer and no trouble that a name is not there.
+    pub(crate) fn seeking(self) -> Asked {
+        Asked { seeks: true, ..self }
+    }
+
+    /// Whether what the other side says of a name is what was asked.
+    pub(crate) fn is_answer(&self, code: Code) -> bool {
+        self.seeks && code == Code::NotFound
     }
 
     /// Where the operand of this name and kind stands, looked for from `next` on; `None` when it was not asked for. `path` is

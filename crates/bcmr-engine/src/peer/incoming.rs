@@ -149,7 +149,7 @@ impl Incoming {
     pub(crate) fn trouble(&self, trouble: &Trouble<'_>, tally: &Tally<'_>) {
         let error = error_of(trouble);
         self.asked.refused(&error.path);
-        if self.echo {
+        if self.echo && !self.asked.is_answer(error.code) {
             tally.fail(Error { path: self.shown(&error.path), ..error });
         } else {
             tally.count(&error);

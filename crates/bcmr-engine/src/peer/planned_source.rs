@@ -3,7 +3,7 @@
 //!
 //! Must not know what a plan is, nor which names its shards have. One connection; one transfer after the other.
 
-use super::client::{connect, end};
+use super::client::{connect, end, for_purpose};
 use super::features::{agreed_accounts, needed_of_sender, offered};
 use super::machine::machine_number;
 use super::policy_wire::{Lists, policy_out};
@@ -118,7 +118,7 @@ impl<'a> SourceThere<'a> {
         self.look(Request::Names(names), place, policy, to)
     }
 
-    /// The same, where it is no trouble that some of them are not there: that is told as codes of the summary alone.
+    /// The same, where it is no trouble that some of them are not there: nothing is told of those, and the summary has their code.
     ///
     /// # Errors
     /// As [`SourceThere::walk`].
@@ -161,8 +161,8 @@ impl<'a> SourceThere<'a> {
         visit: Box<dyn Visit + Send + '_>,
     ) -> Result<()> {
         // Directories are asked for by name; what is below them is not.
-        let mut policy = CopyPolicy { recursive: true, dry_run: true, ..policy.clone() };
         let purpose = Purpose::Check { compare, extra: false, alike: false };
+        let mut policy = for_purpose(CopyPolicy { recursive: true, ..policy.clone() }, purpose);
         let to = (place, Some(TreeNames::Round));
         let done = self.get(Request::Names(names), to, &mut policy, purpose, |transfer, reply, get| {
             let comparing = comparing_some(transfer, tally, visit, Some(dirs))?;
@@ -211,14 +211,16 @@ impl<'a> SourceThere<'a> {
         let features = self.peer.agreed.features;
         let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(features));
         let filter = Filter::new(&asks.filter)?;
+        let seeks = matches!(request, Request::Sought(_));
         // Of the directory its contents, whatever it is called.
         let whole = self.from.path.join(".");
-        let echo = !matches!(request, Request::Sought(_));
         let (path, asked, names) = match request {
             Request::Whole => (&whole, Asked::operands(std::iter::once(&*whole), filter)?, None),
             Request::Names(names) | Request::Sought(names) => {
                 let all = names.iter().map(Vec::as_slice).collect();
-                (&self.from.path, Asked::listed(&self.from.path, names, filter), Some(all))
+                let asked = Asked::listed(&self.from.path, names, filter);
+                let asked = if seeks { asked.seeking() } else { asked };
+                (&self.from.path, asked, Some(all))
             }
         };
         let target = Target::Exactly(place.node.path());
@@ -231,7 +233,7 @@ impl<'a> SourceThere<'a> {
             source_prefix: prefix(&self.from),
             origin: machine_number(),
             hashes: !self.way.fast,
-            echo,
+            echo: true,
             streams: self.peer.streams.len(),
             listed: names.is_some(),
             tree,
