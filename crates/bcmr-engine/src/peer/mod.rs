@@ -34,6 +34,7 @@ mod sending;
 mod server;
 mod simulate_tests;
 mod ssh;
+pub(crate) mod taker;
 mod taking;
 mod talk;
 pub(crate) mod telling;

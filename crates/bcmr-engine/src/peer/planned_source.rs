@@ -9,10 +9,11 @@ use super::machine::machine_number;
 use super::policy_wire::{Lists, policy_out};
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::talk::{no_stream, prefix, send, shown_path};
-use super::telling::{EntryListener, EntryTeller};
+use super::telling::{EntryListener, EntryTeller, ToldAttrs};
 use crate::disk::sys::Sys;
 use crate::error::{Error, Result};
-use crate::event::{Summary, Watch};
+use crate::event::{Event, Front, Question, Summary, Watch};
+use crate::node::Node;
 use crate::peer::asked::Asked;
 use crate::peer::comparing::comparing_some;
 use crate::peer::from_wire::FromWire;
@@ -21,7 +22,8 @@ use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
 use crate::peer::owners_here::OwnersHere;
 use crate::peer::reply::Reply;
-use crate::policy::{Compare, CopyPolicy, Target};
+use crate::peer::taker::{TakeListener, Taker};
+use crate::policy::{Compare, CopyPolicy, Leaving, Preserve, Target};
 use crate::remote::{Address, Purpose, Way};
 use crate::sender::filter::Filter;
 use crate::tally::Tally;
@@ -34,9 +36,11 @@ use crate::verbs::operands::{DestLink, Place, Reach, Resolved, Where};
 use crate::verbs::round_ledger::FetchedNames;
 use bcmr_wire::handshake::{guarantees, wide};
 use bcmr_wire::message::{Message, Policy};
+use fastcopy::dir::Name;
+use fastcopy::meta::Info;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is asked of the source.
 enum Request<'n> {
@@ -46,6 +50,8 @@ enum Request<'n> {
     Names(&'n [Vec<u8>]),
     /// The same. Whether they are there is what is asked, so nothing is told of those that are not.
     Sought(&'n [Vec<u8>]),
+    /// The same below another directory there.
+    SoughtBelow(&'n Path, &'n [Vec<u8>]),
 }
 
 /// The source of a plan, over one connection.
@@ -54,6 +60,42 @@ pub(crate) struct SourceThere<'a> {
     from: Address,
     way: &'a Way,
     watch: Watch<'a>,
+}
+
+fn bytes_of(names: &[Vec<u8>]) -> Vec<&[u8]> {
+    names.iter().map(Vec::as_slice).collect()
+}
+
+/// By what names are taken away: whatever they are, and nothing of them is read.
+pub(crate) fn taking(policy: &CopyPolicy) -> CopyPolicy {
+    let preserve = Preserve { xattr: false, acl: false, ..policy.preserve };
+    CopyPolicy { recursive: true, dry_run: false, leaving: Leaving::Goes, hashes: false, preserve, ..policy.clone() }
+}
+
+/// Tells nothing.
+struct Silent;
+
+impl Front for Silent {
+    fn event(&self, _: Event) {}
+    fn ask(&self, _: Question) -> bool {
+        false
+    }
+}
+
+/// What the directory is that is asked for.
+#[derive(Default)]
+struct FoundTop(Mutex<Option<Info>>);
+
+impl EntryListener for FoundTop {
+    fn top(&self, info: &Info, _: ToldAttrs<'_>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(*info);
+    }
+
+    fn dir(&self, _: &Node, _: Name<'_>, _: &Info, _: ToldAttrs<'_>) -> bool {
+        false
+    }
+
+    fn entry(&self, _: &Node, _: Name<'_>, _: &Info) {}
 }
 
 /// Names are looked at, and nothing is compared with anything.
@@ -147,6 +189,55 @@ impl<'a> SourceThere<'a> {
         })
     }
 
+    /// Has of these names below `base` taken away what `to` says, and of the directories that lead to them.
+    ///
+    /// # Errors
+    /// The connection was lost, or the bcmr there takes nothing away. What stays, and what could not be looked at, is told and
+    /// counted; what is not there is counted alone.
+    pub(crate) fn take(
+        &self,
+        (base, names): (&Path, &[Vec<u8>]),
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+        to: &dyn TakeListener,
+    ) -> Result<Summary> {
+        let (mut policy, here, request) = (taking(policy), (place, None), Request::SoughtBelow(base, names));
+        self.get(request, here, &mut policy, Purpose::Copy, |transfer, reply, get| {
+            let what = transfer.what.clone();
+            let taker = Taker::new(Tally::new(self.watch), reply, what, to);
+            let taking = FromWire::new(transfer, self.watch, taker);
+            send(&self.peer, get)?;
+            Ok(receive_all(taking, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
+        })
+    }
+
+    /// What the directory with this path is over there. `None`: it cannot be looked at, and nothing is told of that.
+    ///
+    /// # Errors
+    /// The connection was lost.
+    pub(crate) fn directory(
+        &self,
+        path: &Path,
+        place: Arc<Place>,
+        policy: &CopyPolicy,
+    ) -> Result<Option<Info>> {
+        let (found, silent) = (FoundTop::default(), Silent);
+        let watch = Watch { front: &silent, ..self.watch };
+        let mut policy = CopyPolicy { recursive: true, dry_run: true, ..policy.clone() };
+        let request = Request::SoughtBelow(path, &[]);
+        self.get(request, (place, None), &mut policy, LOOKS, |transfer, reply, get| {
+            let telling = FromWire::new(transfer, watch, EntryTeller::new(Tally::new(watch), &found));
+            send(&self.peer, get)?;
+            Ok(receive_all(telling, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
+        })?;
+        Ok(found.0.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The path of the source there.
+    pub(crate) fn path(&self) -> &Path {
+        &self.from.path
+    }
+
     /// Shows these names to `visit` beside what has them in `place`, and of the directories that lead to them those that are to
     /// be compared. `policy` is what they are compared by.
     ///
@@ -211,16 +302,19 @@ impl<'a> SourceThere<'a> {
         let features = self.peer.agreed.features;
         let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(features));
         let filter = Filter::new(&asks.filter)?;
-        let seeks = matches!(request, Request::Sought(_));
         // Of the directory its contents, whatever it is called.
         let whole = self.from.path.join(".");
         let (path, asked, names) = match request {
-            Request::Whole => (&whole, Asked::operands(std::iter::once(&*whole), filter)?, None),
-            Request::Names(names) | Request::Sought(names) => {
-                let all = names.iter().map(Vec::as_slice).collect();
-                let asked = Asked::listed(&self.from.path, names, filter);
-                let asked = if seeks { asked.seeking() } else { asked };
-                (&self.from.path, asked, Some(all))
+            Request::Whole => (&*whole, Asked::operands(std::iter::once(&*whole), filter)?, None),
+            Request::Names(names) => {
+                (&*self.from.path, Asked::listed(&self.from.path, names, filter), Some(bytes_of(names)))
+            }
+            Request::Sought(names) => {
+                let asked = Asked::listed(&self.from.path, names, filter).seeking();
+                (&*self.from.path, asked, Some(bytes_of(names)))
+            }
+            Request::SoughtBelow(base, names) => {
+                (base, Asked::listed(base, names, filter).seeking(), Some(bytes_of(names)))
             }
         };
         let target = Target::Exactly(place.node.path());

@@ -16,6 +16,7 @@ use crate::verbs::ledger::{Ledger, LedgerEntry, MovedFrom, TakesAway, unmark};
 use bcmr_wire::limits::TAKEN_MAX;
 use bcmr_wire::message::{Message, Taken, Time};
 use fastcopy::dir::NameBuf;
+use fastcopy::meta::Info;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,29 +70,8 @@ impl<'a> FarSource<'a> {
         }
         let mut is_over = false;
         self.ledger.end(desk, false, self, |_| is_over = true);
-        while !self.asked().is_empty() {
-            if tally.cancelled() {
-                return Err(Error::ours(Code::Interrupted, Op::Receive, "", Reason::Interrupted));
-            }
-            next(&mut |message| match message {
-                Message::TookAway { left } => self.answered(left, tally),
-                Message::Trouble(trouble) => {
-                    what.trouble(&trouble, tally);
-                    Ok(())
-                }
-                Message::Error(trouble) => Err(error_of(&trouble)),
-                Message::Cancel => {
-                    tally.watch.cancel.set();
-                    Ok(())
-                }
-                // What it says of its own end is known by now.
-                Message::AllSent | Message::AllNamed { .. } | Message::Found { .. } => Ok(()),
-                other => {
-                    let name = bcmr_wire::state::name(other.kind()).unwrap_or("?");
-                    Err(refused(Reason::NotSendersMessage.about(name)))
-                }
-            })?;
-        }
+        let (is_answered, answered) = (|| self.asked().is_empty(), |left| self.answered(left, tally));
+        until_answered(next, tally, what, (&is_answered, &answered))?;
         if is_over {
             what.once_more.store(true, Ordering::Relaxed);
             return self.reply.answer(&Message::TakeAway { dir: 0, names: Vec::new() });
@@ -113,12 +93,46 @@ impl<'a> FarSource<'a> {
         };
         for group in entries.chunk_by(of_one).flat_map(|group| group.chunks(TAKEN_MAX)) {
             let Some(first) = group.first() else { continue };
-            let names = group.iter().filter_map(|entry| Some(taken(entry.name.as_ref()?, entry))).collect();
+            let names = group.iter().filter_map(|entry| Some(taken(entry.name.as_ref()?, &entry.info)));
+            let names = names.collect();
             let top = (first.name.is_none() && first.is_top()).then(|| first.pair.clone());
             self.ask(top, first.src.id, names)?;
         }
         Ok(())
     }
+}
+
+/// Waits until the sender has answered all that it was asked; `answered` hears of each answer.
+pub(super) fn until_answered(
+    next: &mut NextMessage<'_>,
+    tally: &Tally<'_>,
+    what: &Incoming,
+    (is_answered, answered): (&dyn Fn() -> bool, &dyn Fn(u64) -> Result<()>),
+) -> Result<()> {
+    while !is_answered() {
+        if tally.cancelled() {
+            return Err(Error::ours(Code::Interrupted, Op::Receive, "", Reason::Interrupted));
+        }
+        next(&mut |message| match message {
+            Message::TookAway { left } => answered(left),
+            Message::Trouble(trouble) => {
+                what.trouble(&trouble, tally);
+                Ok(())
+            }
+            Message::Error(trouble) => Err(error_of(&trouble)),
+            Message::Cancel => {
+                tally.watch.cancel.set();
+                Ok(())
+            }
+            // What it says of its own end is known by now.
+            Message::AllSent | Message::AllNamed { .. } | Message::Found { .. } => Ok(()),
+            other => {
+                let name = bcmr_wire::state::name(other.kind()).unwrap_or("?");
+                Err(refused(Reason::NotSendersMessage.about(name)))
+            }
+        })?;
+    }
+    Ok(())
 }
 
 impl TakesAway<Far> for FarSource<'_> {
@@ -129,9 +143,8 @@ impl TakesAway<Far> for FarSource<'_> {
 }
 
 /// What the sender said of an entry.
-fn taken<'n>(name: &'n NameBuf, entry: &LedgerEntry<Far>) -> Taken<'n> {
+pub(super) fn taken<'n>(name: &'n NameBuf, info: &Info) -> Taken<'n> {
     let time = |t: fastcopy::meta::Time| Time { sec: t.sec, nsec: t.nsec };
-    let info = &entry.info;
     let (mtime, ctime) = (time(info.mtime), time(info.ctime));
     Taken { name: name.bytes(), ino: info.ino, nlink: info.nlink, size: info.size, mtime, ctime }
 }

@@ -96,7 +96,7 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
                 None => run.with_source(|run| run.bring(delete)),
             },
             PlanVerb::Check { compare, extra } => run.with_source(|run| run.compare(compare, extra)),
-            PlanVerb::Remove => run.take_away(),
+            PlanVerb::Remove => run.with_source(|run| run.take_away()),
         }
     });
     held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
@@ -318,8 +318,11 @@ impl<'a> PlanEnd<'a> {
     }
 
     /// Ends what takes names away.
-    fn take_away(self) -> Result<Finished> {
-        let done = take::end(self.parts(), &self.tally)?;
+    fn take_away(&self) -> Result<Finished> {
+        let done = match &self.from {
+            None => take::end(self.parts(), &self.tally)?,
+            Some(source) => take::end_there(self.parts(), source, &self.request.policy, &self.tally)?,
+        };
         let Summary { files, dirs, others, .. } = done.summary;
         let counts = ShardCounts { files, others, ..ShardCounts::default() };
         self.ended(&Sum { root: Digest::default(), counts, dirs, further: 0 })
@@ -344,7 +347,7 @@ impl<'a> PlanEnd<'a> {
     fn with_source(mut self, ends: impl FnOnce(&Self) -> Result<Finished>) -> Result<Finished> {
         let Some(address) = self.header.from() else { return ends(&self) };
         let way = (&address, self.request.way.as_ref());
-        let source = from::reach(self.folder, way, &self.request.policy, self.tally.watch)?;
+        let source = from::reach((self.folder, self.header.verb), way, &self.request.policy, self.tally.watch)?;
         self.src_path = source.shown(b"");
         self.from = Some(source);
         let done = ends(&self);

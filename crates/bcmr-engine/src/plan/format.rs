@@ -501,13 +501,15 @@ impl PlanHeader {
         let fits = match (&host, &source_host) {
             (None, None) => is_copy || part_bytes == 0,
             (Some(_), None) => (is_copy || matches!(verb, PlanVerb::Sync { .. })) && part_bytes == 0,
-            (None, Some(_)) => verb != PlanVerb::Remove && part_bytes == 0,
+            (None, Some(_)) => part_bytes == 0,
             (Some(_), Some(_)) => false,
         };
         // There it may be below the home directory.
         let is_place =
             |path: &[u8], host: &Option<PlanHost>| is_absolute(path) || host.is_some() && !path.contains(&0);
-        let are_places = is_place(&source, &source_host) && is_place(&destination, &host);
+        // What is removed is both.
+        let host_there = if verb == PlanVerb::Remove { &source_host } else { &host };
+        let are_places = is_place(&source, &source_host) && is_place(&destination, host_there);
         if !are_places || !parts || many || !fits {
             return Err(DAMAGED);
         }
@@ -943,6 +945,7 @@ mod tests {
         for verb in [
             PlanVerb::Sync { by_content: false, delete: None },
             PlanVerb::Check { compare, extra: true },
+            PlanVerb::Remove,
         ] {
             let of = PlanHeader { verb, ..from.clone() };
             assert_eq!(read(&of), Ok(of.clone()), "{verb:?}");
@@ -955,7 +958,6 @@ mod tests {
         for bad in [
             PlanHeader { host: machine(), ..from.clone() },
             PlanHeader { part_bytes: 64 << 20, ..from.clone() },
-            PlanHeader { verb: PlanVerb::Remove, ..from.clone() },
             PlanHeader { source_host: None, ..from.clone() },
             PlanHeader { destination: b"d".to_vec(), ..from.clone() },
             PlanHeader { source: b"s\0".to_vec(), ..from },

@@ -4,13 +4,14 @@
 
 use super::folder::PlanFolder;
 use super::format::{Digest, PlanHeader};
+use super::requests::PlanVerb;
 use super::sorter::{Merge, SortedRecord, Sorter};
 use super::there::{NameOf, all_names, filling, the_way};
 use super::walk::key;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Watch;
 use crate::node::Node;
-use crate::peer::planned_source::SourceThere;
+use crate::peer::planned_source::{SourceThere, taking};
 use crate::peer::telling::{EntryListener, ToldAttrs};
 use crate::policy::{CopyPolicy, Preserve};
 use crate::remote::{Address, Way};
@@ -41,17 +42,19 @@ pub(super) fn walking(asked: &CopyPolicy) -> CopyPolicy {
     CopyPolicy { preserve, filter: asked.filter.clone(), ..filling(asked) }
 }
 
-/// Connects to the source of a plan, which is `from`.
+/// Connects to the source of a plan of this verb, which is `from`.
 ///
 /// # Errors
 /// There is no connection, or the request does not say how to get there.
 pub(super) fn reach<'w>(
-    folder: &PlanFolder,
+    (folder, verb): (&PlanFolder, PlanVerb),
     (from, way): (&Address, Option<&'w Way>),
     policy: &CopyPolicy,
     watch: Watch<'w>,
 ) -> Result<SourceThere<'w>> {
-    SourceThere::reach((from, the_way(folder, way)?), &filling(policy), watch)
+    let policy = filling(policy);
+    let policy = if verb == PlanVerb::Remove { taking(&policy) } else { policy };
+    SourceThere::reach((from, the_way(folder, way)?), &policy, watch)
 }
 
 /// What the source itself is now.
@@ -181,7 +184,8 @@ impl Seeker<'_> {
     }
 }
 
-fn path_in(above: &Node, name: Name<'_>) -> Vec<u8> {
+/// The path of a name below the root of `above`.
+pub(super) fn path_in(above: &Node, name: Name<'_>) -> Vec<u8> {
     let names = above.names();
     let parts: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([name.bytes()]).collect();
     parts.join(&b'/')

@@ -12,6 +12,7 @@ use super::others::{Alone, GivenTo, OtherWalkers};
 use super::places::{Spot, spot};
 use super::requests::{FarEnd, PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
+use super::take;
 use super::there::{bringing, filling};
 use super::together::adopt;
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
@@ -20,7 +21,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::node::Node;
 use crate::peer::planned::TreeThere;
-use crate::peer::planned_source::SourceThere;
+use crate::peer::planned_source::{SourceThere, taking};
 use crate::policy::{Collide, CopyPolicy};
 use crate::remove;
 use crate::sender::filter::Filter;
@@ -89,7 +90,7 @@ pub fn plan_together(
     refuse_what_means_nothing(request, verb)?;
     let filter = Filter::new(&policy.filter)?;
     let out = spot(&request.out, Op::WritePlan)?;
-    let from = from(request, &filter, &out, watch)?;
+    let from = from(request, verb, &filter, &out, watch)?;
     let to = ends(request, verb, (&from, &filter), &out, watch)?;
     let folder = PlanFolder::make(&out.place.dir, out.name.as_name(), &request.out)?;
     let fail = failed(&request.out);
@@ -174,11 +175,13 @@ pub fn plan_together(
     Ok(PlanMade { summary, shards: count })
 }
 
-/// Paths here are absolute. To another machine there are plans of copies and syncs, and from there none that removes.
+/// Paths here are absolute. To another machine there are plans of copies and syncs alone.
 fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()> {
     let PlanRequest { source, destination, there, .. } = request;
     let here: &[_] = match there {
         None => &[source, destination],
+        // What is removed is both.
+        Some((FarEnd::Source(_), _)) if verb == PlanVerb::Remove => &[],
         Some((FarEnd::Source(_), _)) => &[destination],
         Some((FarEnd::Destination(_), _)) => &[source],
     };
@@ -186,8 +189,7 @@ fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()
         return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
     }
     let crosses = match (there, verb) {
-        (None, _) | (_, PlanVerb::Copy | PlanVerb::Sync { .. }) => true,
-        (Some((FarEnd::Source(_), _)), verb) => verb != PlanVerb::Remove,
+        (None | Some((FarEnd::Source(_), _)), _) | (_, PlanVerb::Copy | PlanVerb::Sync { .. }) => true,
         (Some((FarEnd::Destination(_), _)), _) => false,
     };
     if !crosses {
@@ -222,6 +224,7 @@ impl PlanSource<'_> {
 /// Opens the source, or reaches it.
 fn from<'w>(
     request: &'w PlanRequest,
+    verb: PlanVerb,
     filter: &Filter,
     out: &Spot,
     watch: Watch<'w>,
@@ -229,7 +232,8 @@ fn from<'w>(
     let PlanRequest { source, policy, there, .. } = request;
     if let Some((FarEnd::Source(address), way)) = there {
         let policy = walking(policy);
-        let there = SourceThere::reach((address, way), &policy, watch)?;
+        let asks = if verb == PlanVerb::Remove { taking(&policy) } else { policy.clone() };
+        let there = SourceThere::reach((address, way), &asks, watch)?;
         let top = top_of(&there, out.place.clone(), &policy, (Op::Plan, Reason::NotListedWhole))?;
         return Ok(PlanSource::There(Box::new(there), top.info));
     }
@@ -241,18 +245,20 @@ fn from<'w>(
 enum PlanEnds<'w> {
     Here(Spot),
     There(Box<TreeThere<'w>>, NameBuf),
+    /// What is removed, on another machine.
+    Nowhere(NameBuf),
 }
 
 impl PlanEnds<'_> {
     fn name(&self) -> &NameBuf {
         match self {
-            PlanEnds::Here(Spot { name, .. }) | PlanEnds::There(_, name) => name,
+            PlanEnds::Here(Spot { name, .. }) | PlanEnds::There(_, name) | PlanEnds::Nowhere(name) => name,
         }
     }
 
     fn end(self) -> Result<()> {
         match self {
-            PlanEnds::Here(_) => Ok(()),
+            PlanEnds::Here(_) | PlanEnds::Nowhere(_) => Ok(()),
             PlanEnds::There(tree, _) => tree.end(Ok(Summary::default())).map(drop),
         }
     }
@@ -271,6 +277,7 @@ impl PlanEnds<'_> {
                 tree.end(Ok(Summary::default()))?;
                 Ok(made.name)
             }
+            PlanEnds::Nowhere(name) => Ok(name),
         }
     }
 }
@@ -292,6 +299,7 @@ fn ends<'w>(
         operands::nesting(&Reach::Anywhere, from.info(), true, &dest, policy, source, Op::Plan)
     };
     apart(out)?;
+    let nowhere = || NameBuf::new(b"-").ok_or_else(|| failed(destination)(io::ErrorKind::InvalidInput.into()));
     if let Some((FarEnd::Destination(address), way)) = &request.there {
         // What cannot be reached is told before the walk.
         let tree = match verb {
@@ -304,9 +312,11 @@ fn ends<'w>(
             }
             _ => TreeThere::reach((address, way), Digest::default(), &filling(policy), watch)?,
         };
-        let name =
-            NameBuf::new(b"-").ok_or_else(|| failed(destination)(io::ErrorKind::InvalidInput.into()))?;
-        return Ok(PlanEnds::There(Box::new(tree), name));
+        return Ok(PlanEnds::There(Box::new(tree), nowhere()?));
+    }
+    if let (PlanVerb::Remove, PlanSource::There(there, info)) = (verb, from) {
+        take::guard_there(there, &out.place, &walking(policy), info.id())?;
+        return Ok(PlanEnds::Nowhere(nowhere()?));
     }
     let to = spot(destination, Op::CopyTo)?;
     if verb == PlanVerb::Remove {

@@ -113,6 +113,8 @@ enum ShardWay<'a> {
     /// Compares those of another machine with what is here.
     ComparesThere(Box<Fetching<'a>>, Compare),
     TakesAway,
+    /// Takes those of another machine away.
+    TakesThere(Box<Fetching<'a>>),
 }
 
 /// A source on another machine, and what it is read into or compared with.
@@ -130,8 +132,8 @@ impl ShardWay<'_> {
         match self {
             ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
             ShardWay::Sends(tree) => sum = tree.end(Ok(sum))?,
-            ShardWay::Fetches(fetching) | ShardWay::ComparesThere(fetching, _) => {
-                sum = fetching.source.end(Ok(sum))?;
+            ShardWay::Fetches(far) | ShardWay::ComparesThere(far, _) | ShardWay::TakesThere(far) => {
+                sum = far.source.end(Ok(sum))?;
             }
             ShardWay::Compares(compared) => compared.end(),
             ShardWay::TakesAway => {}
@@ -302,6 +304,10 @@ fn one(
             let here = src.try_clone().map_err(|e| Error::os(Op::Open, &src_path, e))?;
             (here, dst_path.clone())
         }
+        None if header.verb == PlanVerb::Remove => {
+            let here = folder.dir.reopen().map_err(|e| Error::os(Op::ReadPlan, &folder.path, e))?;
+            (here, folder.path.clone())
+        }
         None => (the_destination(header.verb, &dst_path)?, dst_path.clone()),
     };
     // R8: while it is locked, `sessions` leaves it alone. Where another shard of this machine has it locked, it does as well.
@@ -330,15 +336,21 @@ fn one(
             ShardWay::Sends(Box::new(tree))
         }
         verb if let Some(from) = &from => {
-            let source = from::reach(folder, (from, request.way.as_ref()), policy, heard)?;
+            let source = from::reach((folder, verb), (from, request.way.as_ref()), policy, heard)?;
             src_path = source.shown(b"");
             let top = stage.reopen().map_err(|e| Error::os(Op::Open, &stage_path, e))?;
             let (tree, disk, ledger) = (operands::place(top, &stage_path), &disk, FetchedNames::default());
-            from::the_planned_source(&source, tree.clone(), policy, header)?;
+            let top = from::the_planned_top(&source, tree.clone(), policy, header)?;
+            if verb == PlanVerb::Remove {
+                take::guard_there(&source, &tree, policy, top.info.id())?;
+            }
             let names = if verb == PlanVerb::Copy { TreeNames::Some } else { TreeNames::Round };
-            let fetching = Box::new(Fetching { source, disk, tree, names, ledger });
-            let compares = matches!(verb, PlanVerb::Check { .. });
-            if compares { ShardWay::ComparesThere(fetching, compare) } else { ShardWay::Fetches(fetching) }
+            let far = Box::new(Fetching { source, disk, tree, names, ledger });
+            match verb {
+                PlanVerb::Copy | PlanVerb::Sync { .. } => ShardWay::Fetches(far),
+                PlanVerb::Check { .. } => ShardWay::ComparesThere(far, compare),
+                PlanVerb::Remove => ShardWay::TakesThere(far),
+            }
         }
         PlanVerb::Copy => {
             let tree = (&stage, &*stage_path);
@@ -551,6 +563,11 @@ impl ShardWork<'_> {
             ShardWay::TakesAway => {
                 let from = take::Taking { top: self.src()?, path: &self.src_path, tally: self.tally };
                 let whole = from.entries(dirs) && !self.watch.cancel.is_set();
+                Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
+            }
+            ShardWay::TakesThere(far) => {
+                let whole = take::entries_there(&far.source, &far.tree, dirs, self.policy, self.tally)?;
+                let whole = whole && !self.watch.cancel.is_set();
                 Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
             }
         }

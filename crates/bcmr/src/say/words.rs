@@ -595,7 +595,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::PlanWithoutWay => "the plan is of another machine, and how to get there was not said",
         Reason::PlanMergesHere => "only on one machine is a tree put into a destination that is there",
         Reason::OnlyCopiesBetweenMachines => {
-            "a plan to another machine is of a copy or a sync; one from there of a copy, a sync or a check"
+            "a plan whose destination is on another machine is of a copy or a sync"
         }
         Reason::PlanSyncsThereUnfiltered => {
             "a plan of a sync to another machine takes no filters, as its end goes through all of the source"

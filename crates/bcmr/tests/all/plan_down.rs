@@ -329,7 +329,7 @@ fn what_a_plan_from_another_machine_cannot_do_is_refused() {
         "host:src host:dst --out q",
         "--verb sync host:src host:dst --out q",
         "--verb check host:src host:dst --out q",
-        "--verb remove host:src --out q",
+        "--verb remove host:src dst --out q",
         "host:src dst --part-size 4M --out q",
     ] {
         line(&far, &site, "plan", words).run().code(2);

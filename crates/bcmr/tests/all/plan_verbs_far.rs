@@ -1,5 +1,5 @@
-//! Syncs in shards from and to another machine, and comparisons with one: what they leave, delete and tell is what those of one
-//! machine do.
+//! Syncs in shards from and to another machine, comparisons with one and removals there: what they leave, delete and tell is what
+//! those of one machine do.
 //!
 //! Must not know how a shard is read or sent.
 
@@ -451,6 +451,128 @@ fn a_check_from_another_machine_that_is_not_whole() {
     line(&Far::relay(), &site, "finish", "lost").run().ok();
 }
 
+/// Plans the removal of the source.
+fn removal(far: &Far, site: &Site, shards: u32) -> Ran {
+    let words = format!("--verb remove --out p --shards {shards}");
+    line(far, site, "plan", &words).args([far.at(site.p("src"))]).run()
+}
+
+#[test]
+fn a_removal_in_shards_on_another_machine_takes_what_was_planned() {
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    for n in 0..300 {
+        site.tmp.file(format!("src/d{}/{n}", n % 3), n.to_string());
+    }
+    site.tmp.file("beside", "stays");
+    symlink("../../beside", site.p("src/d/out")).unwrap();
+    removal(&far, &site, 4).ok();
+    site.tmp.file("src/d/b", "another content");
+    site.tmp.file("src/z/late", "late");
+    for shard in [3, 1, 0, 2] {
+        line(&far, &site, "shard", &format!("p {shard}")).run().one_of(&[0, 5]);
+    }
+    assert!(site.p("src/d/b").exists() && site.p("beside").exists());
+    line(&far, &site, "finish", "p").run().code(1).says("without a result");
+    fs::remove_file(site.p("src/d/b")).unwrap();
+    line(&far, &site, "shard", "p --all").run().ok();
+    assert!(!site.p("src/a").exists() && site.p("src/z/late").exists(), "names go, directories in the end");
+    assert!(site.p("src/d/m/empty").exists());
+    line(&far, &site, "finish", "p").run().code(1).says("src/z");
+    assert!(site.p("src/z/late").exists() && !site.p("src/d").exists());
+    fs::remove_file(site.p("src/z/late")).unwrap();
+    line(&far, &site, "finish", "p").run().ok();
+    assert!(!site.p("src").exists() && site.p("beside").exists());
+    line(&far, &site, "finish", "p").run().ok().says("is finished");
+    // Where the end had done all of it, and was stopped before it could say so.
+    fs::remove_file(site.p("p/receipt")).unwrap();
+    line(&far, &site, "finish", "p").run().ok();
+    assert_no_litter(site.tmp.path());
+}
+
+/// What is never removed, however it is called; and a source that is another one by now.
+#[test]
+fn a_removal_on_another_machine_is_guarded() {
+    let (far, site) = (Far::pipe(), Site::new());
+    mixed(&site);
+    symlink("/", site.p("root")).unwrap();
+    let home = far.home();
+    let above = home.parent().unwrap().to_owned();
+    let never = ["/".into(), "/.".into(), "".into(), ".".into(), "..".into(), home.clone(), above];
+    for path in never.into_iter().chain([site.p("root"), home.join(".")]) {
+        let words = "--verb remove --out q --shards 1";
+        let ran = line(&far, &site, "plan", words).args([far.at(&path)]).run();
+        assert_ne!(ran.code, 0, "{path:?}");
+        assert!(!site.p("q").exists(), "{path:?}: {}", ran.err);
+    }
+    removal(&far, &site, 1).ok();
+    fs::rename(site.p("src"), site.p("was")).unwrap();
+    site.tmp.file("src/a", "one");
+    line(&far, &site, "shard", "p 0").run().code(8);
+    fs::remove_dir_all(site.p("src")).unwrap();
+    fs::rename(site.p("was"), site.p("src")).unwrap();
+    let reads = Far::pipe().serving("--read-only");
+    line(&reads, &site, "shard", "p 0").run().code(8);
+    assert!(site.p("src/a").exists());
+    line(&far, &site, "shard", "p 0").run().ok();
+    fs::rename(site.p("src"), site.p("was")).unwrap();
+    site.tmp.dir("src/z");
+    line(&far, &site, "finish", "p").run().code(8);
+    assert!(site.p("src/z").exists());
+}
+
+/// Shut in, and below the home directory there.
+#[test]
+fn a_removal_by_a_server_that_is_shut_in() {
+    let site = Site::new();
+    mixed(&site);
+    let far = Far::pipe().serving(&format!("--root {}", site.tmp.path().display()));
+    line(&far, &site, "plan", "--verb remove host:../src --out q").run().code(8);
+    line(&far, &site, "plan", "--verb remove host:/ --out q").run().code(8);
+    assert!(!site.p("q").exists());
+    line(&far, &site, "plan", "--verb remove host:src --out p --shards 2").run().ok();
+    line(&far, &site, "shard", "p --all").run().ok();
+    line(&far, &site, "finish", "p").run().ok();
+    assert!(!site.p("src").exists());
+    let far = Far::pipe();
+    fs::create_dir_all(far.home().join("old/in/it")).unwrap();
+    line(&far, &site, "plan", "--verb remove host:old --out o --shards 1").run().ok();
+    line(&far, &site, "shard", "o 0").run().ok();
+    line(&far, &site, "finish", "o").run().ok();
+    assert!(!far.home().join("old").exists());
+}
+
+#[test]
+fn a_removal_whose_connection_is_lost_or_that_is_killed_goes_on() {
+    let site = Site::new();
+    mixed(&site);
+    removal(&Far::relay(), &site, 1).ok();
+    line(&Far::relay().with("RELAY_DOWN", "1500"), &site, "shard", "p 0").run().code(7);
+    line(&Far::relay(), &site, "shard", "p 0").run().ok();
+    line(&Far::relay().with("RELAY_DOWN", "1500"), &site, "finish", "p").run().code(7);
+    line(&Far::relay(), &site, "finish", "p").run().ok();
+    assert!(!site.p("src").exists());
+    needs!(has_tool("strace"), "there is no strace");
+    for verb in ["shard", "finish"] {
+        until_not_killed(900, 17, |at| {
+            let (far, site) = (Far::pipe(), Site::new());
+            mixed(&site);
+            site.tmp.file("beside", "stays");
+            removal(&far, &site, 2).ok();
+            if verb == "finish" {
+                line(&far, &site, "shard", "p --all").run().ok();
+            }
+            let words = if verb == "shard" { &["shard", "p", "--all", "-j1"][..] } else { &["finish", "p"] };
+            let calls = "unlinkat,write,renameat,linkat,fsync,fdatasync";
+            let ran = far.lead(bcmr_killed_at(at, calls).args(words)).cwd(site.tmp.path()).run();
+            line(&far, &site, "shard", "p --all").run().ok();
+            line(&far, &site, "finish", "p").run().ok();
+            assert!(!site.p("src").exists() && site.p("beside").exists());
+            ran
+        });
+    }
+}
+
 /// Every command of docs/many-machines.md that names another machine does what it says.
 #[test]
 fn the_commands_of_the_document_between_machines_work() {
@@ -469,6 +591,10 @@ fn the_commands_of_the_document_between_machines_work() {
         let mut line = far.around(line);
         line.0.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
         line.run().ok();
-        site.judge("dst");
+        if block.contains("--verb remove") {
+            assert!(!site.p("src").exists());
+        } else {
+            site.judge("dst");
+        }
     }
 }

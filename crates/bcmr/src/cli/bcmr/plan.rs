@@ -265,11 +265,10 @@ fn there(a: &PlanArgs) -> Result<Option<FarEnd>, Usage> {
             Operand::Here(_) => Ok(None),
         }
     };
+    if a.verb == PlannedVerb::Remove && a.destination.is_some() {
+        return Err(Usage::new("what is removed has no destination"));
+    }
     let end = match (far(&a.source)?, far(&a.destination)?) {
-        (Some(_), _) if a.verb == PlannedVerb::Remove => {
-            let say = "a plan removes what every machine sees";
-            return Err(Usage::new(say).or("bcmr remove host:PATH removes on another machine, by itself"));
-        }
         (Some(_), Some(_)) => {
             let say = "only one of SRC and DST may be on another machine";
             return Err(Usage::new(say).or("bcmr copy and bcmr sync go between two, without a plan"));
@@ -320,8 +319,7 @@ pub fn plan(
         _ => absolute(a.source.as_ref(), from)?,
     };
     let destination = match (verb, &a.destination) {
-        (PlanVerb::Remove, None) => source.clone(),
-        (PlanVerb::Remove, Some(_)) => return Err(Usage::new("what is removed has no destination")),
+        (PlanVerb::Remove, _) => source.clone(),
         (_, destination) => match &there {
             Some(FarEnd::Destination(to)) => to.path.clone(),
             _ => absolute(destination.as_ref(), from)?,
