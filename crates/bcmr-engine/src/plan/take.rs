@@ -3,31 +3,26 @@
 //! Must not remove what is not what the plan names: each name is looked at below the handle of its directory, which was
 //! reached from the top without links.
 
+mod there;
+
 use super::along::{Along, along};
 use super::folder::PlanFolder;
-use super::from::{self, NAMES_MAX, path_in};
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
 use super::places::{below, the_planned_source};
 use super::requests::Finished;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary};
-use crate::node::{Node, os};
-use crate::peer::planned_source::SourceThere;
-use crate::peer::taker::{TakeListener, TakenDir};
-use crate::policy::CopyPolicy;
+use crate::node::os;
 use crate::remove;
 use crate::tally::Tally;
-use crate::verbs::operands::{self, Place};
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
-use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+pub(super) use there::{end_there, entries_there, guard_there};
 
 fn is_gone(e: &io::Error) -> bool {
     e.raw_os_error() == Some(errno::ENOENT)
@@ -203,279 +198,6 @@ pub(super) fn end(
         let place = super::places::spot(&path, Op::Remove)?;
         emptying.remove(&place.place.dir, place.name.as_name(), path.clone());
     }
-    let own = tally.summary();
-    let (files, others) = (counts.files, counts.others);
-    Ok(Finished { summary: Summary { files, others, ..own }, root: [0; 32] })
-}
-
-/// Names of a plan that are to go on another machine.
-struct NamesThere<'t> {
-    planned: HashMap<Vec<u8>, Version>,
-    source: &'t SourceThere<'t>,
-    tally: &'t Tally<'t>,
-}
-
-impl NamesThere<'_> {
-    /// Whether what is there is what was planned; told where it is not. `None`: it is not of the plan.
-    fn is_planned(&self, path: &[u8], there: &Info) -> Option<bool> {
-        let is_same = is_planned(self.planned.get(path)?, there);
-        if !is_same {
-            let (shown, why) = (self.source.shown(path), Reason::ChangedWhileTaken);
-            self.tally.fail(Error::ours(Code::SourceChanged, Op::Remove, shown, why));
-        }
-        Some(is_same)
-    }
-}
-
-impl TakeListener for NamesThere<'_> {
-    fn goes(&self, above: &Node, name: Name<'_>, info: &Info) -> bool {
-        let path = path_in(above, name);
-        if self.is_planned(&path, info) != Some(true) {
-            return false;
-        }
-        let count = if info.kind == Kind::File { &self.tally.files } else { &self.tally.others };
-        count.fetch_add(1, Relaxed);
-        self.tally.item(Action::Removed, 0, || (PathBuf::new(), self.source.shown(&path)));
-        true
-    }
-
-    fn dir(&self, dir: &Node, info: &Info) -> TakenDir {
-        // A name that has become a directory is not what was planned.
-        match self.is_planned(&path_to(dir), info) {
-            None => TakenDir::Stays,
-            Some(_) => TakenDir::PassedOver,
-        }
-    }
-}
-
-/// The path of a node below its root.
-fn path_to(node: &Node) -> Vec<u8> {
-    let names = node.names();
-    let parts: Vec<&[u8]> = names.iter().map(NameBuf::bytes).collect();
-    parts.join(&b'/')
-}
-
-/// What of `done` is no answer that something was gone already.
-fn failures_of(done: &Summary) -> Summary {
-    let codes: Vec<Code> = done.codes.iter().copied().filter(|code| *code != Code::NotFound).collect();
-    let failed = if codes.is_empty() { 0 } else { done.failed };
-    Summary { failed, codes, cancelled: done.cancelled, ..Summary::default() }
-}
-
-/// Takes the names of these directories away on another machine that are none themselves. Whether none of them is there any
-/// more.
-///
-/// # Errors
-/// The connection was lost.
-pub(super) fn entries_there(
-    source: &SourceThere<'_>,
-    place: &Arc<Place>,
-    dirs: &[PlannedDir],
-    policy: &CopyPolicy,
-    tally: &Tally<'_>,
-) -> Result<bool> {
-    let (mut names, mut planned) = (Vec::new(), HashMap::new());
-    for dir in dirs {
-        for entry in dir.entries.iter().filter(|entry| !matches!(entry.what, PlannedAs::Directory(_))) {
-            let path = super::there::path_of(&dir.path, entry.name.bytes());
-            planned.insert(path.clone(), *entry.version());
-            names.push(path);
-        }
-    }
-    if names.is_empty() {
-        return Ok(true);
-    }
-    let before = tally.failed.load(Relaxed);
-    let listener = NamesThere { planned, source, tally };
-    let done = source.take((source.path(), &names), place.clone(), policy, &listener)?;
-    tally.failed_below(&failures_of(&done));
-    Ok(tally.failed.load(Relaxed) == before && !done.cancelled)
-}
-
-/// How far up the home directory's parents are looked at.
-const PARENTS_MAX: usize = 64;
-
-/// Refuses what is never removed over there: the root, the directory that the bcmr there is in, and what holds that.
-///
-/// # Errors
-/// It is one of those, has no name, or that cannot be found out.
-pub(super) fn guard_there(
-    source: &SourceThere<'_>,
-    place: &Arc<Place>,
-    policy: &CopyPolicy,
-    id: (u64, u64),
-) -> Result<()> {
-    let refused = |why: Reason| Err(Error::ours(Code::Refused, Op::Remove, source.shown(b""), why));
-    let look = |path: &Path| source.directory(path, place.clone(), policy);
-    if source.path().file_name().is_none() {
-        return refused(Reason::EmptyName);
-    }
-    match look(Path::new("/"))? {
-        Some(root) if root.id() != id => {}
-        Some(_) => return refused(Reason::IsRoot),
-        None => return refused(Reason::NotListedWhole),
-    }
-    let (mut path, mut below, mut why) = (PathBuf::from("."), None, Reason::IsCurrentDirectory);
-    for _ in 0..PARENTS_MAX {
-        // What may not be looked at, or is beyond the server's root, cannot be emptied from there either.
-        let Some(here) = look(&path)? else { return Ok(()) };
-        if here.id() == id {
-            return refused(why);
-        }
-        // At the root, `..` is the root again.
-        if below.replace(here.id()) == Some(here.id()) {
-            return Ok(());
-        }
-        path.push("..");
-        why = Reason::HoldsCurrentDirectory;
-    }
-    Ok(())
-}
-
-/// Has directories of a plan removed on another machine, in lists of bounded length.
-struct EmptyingThere<'t> {
-    source: &'t SourceThere<'t>,
-    place: &'t Arc<Place>,
-    policy: &'t CopyPolicy,
-    tally: &'t Tally<'t>,
-    /// The directory of the top, and what the top is called in it.
-    base: PathBuf,
-    name: Vec<u8>,
-    /// Directories all of whose names were gone through, by path below the base.
-    left: HashMap<Vec<u8>, Version>,
-    /// Of those, what is asked for by name: all others lead to these.
-    names: Vec<Vec<u8>>,
-    /// Which list it is.
-    number: u64,
-}
-
-/// A directory on the way.
-struct LevelThere {
-    version: Version,
-    /// The last list that has a name below it.
-    named_in: Option<u64>,
-}
-
-impl EmptyingThere<'_> {
-    fn ask(&mut self) -> Result<()> {
-        self.number += 1;
-        let (names, left) = (std::mem::take(&mut self.names), std::mem::take(&mut self.left));
-        if names.is_empty() {
-            return Ok(());
-        }
-        let count = left.len() as u64;
-        let listener = DirsThere { left, names: names.iter().map(Vec::as_slice).collect(), of: self };
-        let done = self.source.take((&self.base, &names), self.place.clone(), self.policy, &listener)?;
-        let failures = failures_of(&done);
-        self.tally.dirs.fetch_add(count.saturating_sub(failures.failed), Relaxed);
-        self.tally.failed_below(&failures);
-        Ok(())
-    }
-}
-
-/// Which directories go with one list.
-struct DirsThere<'t> {
-    left: HashMap<Vec<u8>, Version>,
-    names: HashSet<&'t [u8]>,
-    of: &'t EmptyingThere<'t>,
-}
-
-impl TakeListener for DirsThere<'_> {
-    fn goes(&self, _: &Node, _: Name<'_>, _: &Info) -> bool {
-        false
-    }
-
-    fn dir(&self, dir: &Node, info: &Info) -> TakenDir {
-        let path = path_to(dir);
-        let is_named = self.names.contains(path.as_slice());
-        match self.left.get(&path) {
-            Some(of) if is_planned(of, info) => {
-                if is_named { TakenDir::Goes } else { TakenDir::GoesAfter }
-            }
-            Some(_) if is_named => {
-                let shown = self.of.base.join(OsStr::from_bytes(&path));
-                let why = Reason::ChangedWhileTaken;
-                self.of.tally.fail(Error::ours(Code::SourceChanged, Op::Remove, shown, why));
-                TakenDir::PassedOver
-            }
-            _ if is_named => TakenDir::PassedOver,
-            _ => TakenDir::Stays,
-        }
-    }
-}
-
-impl Along for EmptyingThere<'_> {
-    type Level = LevelThere;
-
-    fn is_stopped(&self) -> bool {
-        self.tally.cancelled()
-    }
-
-    fn enter(
-        &mut self,
-        _: &mut LevelThere,
-        _: &[u8],
-        _: &NameBuf,
-        version: &Version,
-    ) -> Result<LevelThere> {
-        Ok(LevelThere { version: *version, named_in: None })
-    }
-
-    fn entry(&mut self, _: &mut LevelThere, _: &[u8], _: &PlannedEntry, _: LandedEntry) -> Result<()> {
-        Ok(())
-    }
-
-    fn leave(&mut self, level: LevelThere, path: &[u8], above: Option<&mut LevelThere>) -> Result<()> {
-        let path = if path.is_empty() { self.name.clone() } else { [&*self.name, path].join(&b'/') };
-        if level.named_in != Some(self.number) {
-            self.names.push(path.clone());
-        }
-        self.left.insert(path, level.version);
-        if let Some(above) = above {
-            above.named_in = Some(self.number);
-        }
-        if self.names.len() >= NAMES_MAX || self.left.len() >= NAMES_MAX { self.ask() } else { Ok(()) }
-    }
-}
-
-/// Ends such a plan on another machine, as [`end`] does here.
-///
-/// # Errors
-/// As [`end`], and the connection was lost.
-pub(super) fn end_there(
-    (folder, header, plan): (&PlanFolder, &PlanHeader, &Digest),
-    source: &SourceThere<'_>,
-    policy: &CopyPolicy,
-    tally: &Tally<'_>,
-) -> Result<Finished> {
-    let dir = folder.dir.reopen().map_err(|e| Error::os(Op::ReadPlan, &folder.path, e))?;
-    let place = operands::place(dir, &folder.path);
-    let policy = from::walking(policy);
-    let top = source.directory(source.path(), place.clone(), &policy)?;
-    if let Some(top) = &top {
-        if top.ino != header.top.ino {
-            let (shown, why) = (source.shown(b""), Reason::SourceIsAnother);
-            return Err(Error::ours(Code::Refused, Op::OpenDirectory, shown, why));
-        }
-        guard_there(source, &place, &policy, top.id())?;
-    }
-    let base = source.path().parent().filter(|base| !base.as_os_str().is_empty());
-    let base = base.unwrap_or(Path::new(".")).to_owned();
-    let name = source.path().file_name().unwrap_or_default().as_bytes().to_vec();
-    let mut emptying = EmptyingThere {
-        source,
-        place: &place,
-        policy: &policy,
-        tally,
-        base,
-        name,
-        left: HashMap::new(),
-        names: Vec::new(),
-        number: 0,
-    };
-    let level = LevelThere { version: header.top, named_in: None };
-    let counts = along((folder, header, plan), level, &mut emptying)?;
-    emptying.ask()?;
     let own = tally.summary();
     let (files, others) = (counts.files, counts.others);
     Ok(Finished { summary: Summary { files, others, ..own }, root: [0; 32] })
