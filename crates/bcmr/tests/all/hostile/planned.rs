@@ -282,3 +282,126 @@ fn a_name_goes_by_an_answer_alone() {
         assert!(place.dst().join("x/f").exists(), "{name}");
     }
 }
+
+/// Says what some directory is.
+fn looks(w: &mut Wire, ino: u64) {
+    let entry = Entry { ino, ..dir(b"-") };
+    w.say(&Message::Operand { path: b"x", whole: true, origin: 7, dir: 1, entry });
+    w.say(&Message::DirEnd { dir: 1, partial: true });
+    w.all_sent();
+    w.asked();
+}
+
+/// The source itself, and what is never removed: the root, and the directory that the server is in.
+fn guarded(w: &mut Wire) {
+    top(w);
+    looks(w, 1000);
+    looks(w, 1001);
+    looks(w, 1001);
+}
+
+/// A removal has taken away what is told as it was planned, and counts what was answered; nothing else.
+#[test]
+fn a_removal_asks_for_what_was_planned() {
+    type Script = fn(&mut Wire);
+    fn offers(w: &mut Wire, entry: Entry<'_>) {
+        w.say(&of_list());
+        w.say(&on_offer(1, 1, vec![entry]));
+        w.until(kind::WANTS);
+        w.say(&Message::DirEnd { dir: 1, partial: true });
+    }
+    let scripts: [(&str, Script, bool); 6] = [
+        (
+            "another version",
+            |w| {
+                offers(w, Entry { size: 4, ..f() });
+                w.all_sent();
+            },
+            false,
+        ),
+        (
+            "another file",
+            |w| {
+                offers(w, Entry { ino: 77, ..f() });
+                w.all_sent();
+            },
+            false,
+        ),
+        (
+            "an answer before the question",
+            |w| {
+                w.say(&of_list());
+                w.say(&Message::TookAway { left: 0 });
+                w.hold();
+            },
+            false,
+        ),
+        (
+            "no answer",
+            |w| {
+                offers(w, f());
+                w.say(&Message::AllSent);
+                w.until(kind::TAKE_AWAY);
+                w.close();
+            },
+            false,
+        ),
+        (
+            "it could not",
+            |w| {
+                offers(w, f());
+                w.say(&Message::AllSent);
+                w.until(kind::TAKE_AWAY);
+                let code = Code::Denied.number();
+                w.say(&Message::Trouble(Trouble { code, op: 1, path: b"base/f", ..Default::default() }));
+                w.say(&Message::TookAway { left: 1 });
+                w.until(kind::SUMMARY);
+                w.say(&Message::Done);
+            },
+            false,
+        ),
+        (
+            "it is gone",
+            |w| {
+                offers(w, f());
+                w.say(&Message::AllSent);
+                let Some(said) = w.until(kind::TAKE_AWAY) else { panic!("nothing was to be taken away") };
+                let Message::TakeAway { dir: 1, names } = said.message() else { panic!("of another directory") };
+                assert!(matches!(names.as_slice(), [one] if one.name == b"f" && one.ino == f().ino));
+                w.say(&Message::TookAway { left: 0 });
+                w.until(kind::SUMMARY);
+                w.say(&Message::Done);
+            },
+            true,
+        ),
+    ];
+    for (name, script, is_gone) in scripts {
+        let place = Place::new();
+        let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p", "--shards", "1"];
+        let planned = place.run("plan", &plan, |w| {
+            guarded(w);
+            w.say(&Message::Operand { path: b"base/.", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
+            w.say(&on_offer(1, 1, vec![f()]));
+            w.say(&Message::DirEnd { dir: 1, partial: false });
+            w.all_sent();
+        });
+        planned.ok();
+        let outcome = place.run(name, SHARD, |w| {
+            guarded(w);
+            script(w);
+        });
+        assert_eq!(outcome.code == 0, is_gone, "{name}: {}", outcome.said());
+        assert_eq!(place.dst().join("p/results/0").exists(), is_gone, "{name}: {}", outcome.said());
+    }
+    // What is never removed has no plan.
+    for (ids, why) in [([4, 1001], "the root"), ([1000, 4], "the directory that it is in")] {
+        let place = Place::new();
+        let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p"];
+        let outcome = place.run(why, &plan, |w| {
+            top(w);
+            ids.into_iter().for_each(|ino| looks(w, ino));
+        });
+        outcome.fair().failed();
+        assert!(!place.dst().join("p").exists(), "{why}");
+    }
+}
