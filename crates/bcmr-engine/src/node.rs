@@ -58,6 +58,13 @@ impl Node {
         path
     }
 
+    /// The path below the root, of `name` in this where there is one.
+    pub(crate) fn below_root(&self, name: Option<Name<'_>>) -> Vec<u8> {
+        let names = self.names();
+        let parts = names.iter().map(|n| n.bytes()).chain(name.iter().map(|name| name.bytes()));
+        parts.collect::<Vec<&[u8]>>().join(&b'/')
+    }
+
     /// The names below the root, outermost first.
     pub(crate) fn names(&self) -> Vec<&NameBuf> {
         let mut names = Vec::new();

@@ -579,6 +579,7 @@ Reason {
     TreeLacksSome = 763,
     OnlyCopiesBetweenMachines = 780,
     PlanSyncsThereUnfiltered = 781,
+    IdentityNotTold = 782,
     HeldUnreadable = 790,
     AclNotHeld = 791,
     OwnersNotHeld = 792,

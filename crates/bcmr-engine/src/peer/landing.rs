@@ -75,9 +75,7 @@ impl FarHooks<'_> {
     /// Remembers a name that was asked for and is there.
     fn is_there(&self, slot: &Slot<Far>, src: Name<'_>, (info, hash): SourceSeen<'_>) {
         if let Some(fetched) = self.fetched {
-            let names = slot.src.node.names();
-            let path: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([src.bytes()]).collect();
-            fetched.landed(path.join(&b'/'), info, hash);
+            fetched.landed(slot.src.node.below_root(Some(src)), info, hash);
         }
     }
 }
@@ -786,7 +784,8 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         desk.publish_group(&mut desk.disk.hand());
         desk.sync_names();
         // R2: what a summary tells of a tree that others fill too is on stable storage.
-        if let (Some(TreeNames::Some | TreeNames::Round), Where::Whole(place)) = (self.what.tree, &self.what.to.to)
+        if let (Some(TreeNames::Some | TreeNames::Round), Where::Whole(place)) =
+            (self.what.tree, &self.what.to.to)
             && let Err(e) = sync::filesystem(&place.dir)
         {
             desk.tally.fail(Error::os(Op::SyncTheFileSystemOf, place.node.path(), e));

@@ -8,12 +8,11 @@ use super::features::{agreed_accounts, needed_of_sender, offered};
 use super::machine::machine_number;
 use super::policy_wire::{Lists, policy_out};
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
-use super::talk::{no_stream, prefix, send, shown_path};
-use super::telling::{EntryListener, EntryTeller, ToldAttrs};
+use super::talk::{await_answer, no_stream, prefix, send, shown_path};
+use super::telling::{EntryListener, EntryTeller};
 use crate::disk::sys::Sys;
-use crate::error::{Error, Result};
-use crate::event::{Event, Front, Question, Summary, Watch};
-use crate::node::Node;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Summary, Watch};
 use crate::peer::asked::Asked;
 use crate::peer::comparing::comparing_some;
 use crate::peer::from_wire::FromWire;
@@ -29,6 +28,7 @@ use crate::sender::filter::Filter;
 use crate::tally::Tally;
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{Peer, Terms};
+use crate::trouble::error_of;
 use crate::verbs::entry_pair::Visit;
 use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::nameless::TreeNames;
@@ -36,11 +36,9 @@ use crate::verbs::operands::{DestLink, Place, Reach, Resolved, Where};
 use crate::verbs::round_ledger::FetchedNames;
 use bcmr_wire::handshake::{guarantees, wide};
 use bcmr_wire::message::{Message, Policy};
-use fastcopy::dir::Name;
-use fastcopy::meta::Info;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// What is asked of the source.
 enum Request<'n> {
@@ -69,33 +67,14 @@ fn bytes_of(names: &[Vec<u8>]) -> Vec<&[u8]> {
 /// By what names are taken away: whatever they are, and nothing of them is read.
 pub(crate) fn taking(policy: &CopyPolicy) -> CopyPolicy {
     let preserve = Preserve { xattr: false, acl: false, ..policy.preserve };
-    CopyPolicy { recursive: true, dry_run: false, leaving: Leaving::Goes, hashes: false, preserve, ..policy.clone() }
-}
-
-/// Tells nothing.
-struct Silent;
-
-impl Front for Silent {
-    fn event(&self, _: Event) {}
-    fn ask(&self, _: Question) -> bool {
-        false
+    CopyPolicy {
+        recursive: true,
+        dry_run: false,
+        leaving: Leaving::Goes,
+        hashes: false,
+        preserve,
+        ..policy.clone()
     }
-}
-
-/// What the directory is that is asked for.
-#[derive(Default)]
-struct FoundTop(Mutex<Option<Info>>);
-
-impl EntryListener for FoundTop {
-    fn top(&self, info: &Info, _: ToldAttrs<'_>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(*info);
-    }
-
-    fn dir(&self, _: &Node, _: Name<'_>, _: &Info, _: ToldAttrs<'_>) -> bool {
-        false
-    }
-
-    fn entry(&self, _: &Node, _: Name<'_>, _: &Info) {}
 }
 
 /// Names are looked at, and nothing is compared with anything.
@@ -211,26 +190,27 @@ impl<'a> SourceThere<'a> {
         })
     }
 
-    /// What the directory with this path is over there. `None`: it cannot be looked at, and nothing is told of that.
+    /// What tells what has this path there, wherever a link leads, from all else on that machine.
     ///
     /// # Errors
-    /// The connection was lost.
-    pub(crate) fn directory(
-        &self,
-        path: &Path,
-        place: Arc<Place>,
-        policy: &CopyPolicy,
-    ) -> Result<Option<Info>> {
-        let (found, silent) = (FoundTop::default(), Silent);
-        let watch = Watch { front: &silent, ..self.watch };
-        let mut policy = CopyPolicy { recursive: true, dry_run: true, ..policy.clone() };
-        let request = Request::SoughtBelow(path, &[]);
-        self.get(request, (place, None), &mut policy, LOOKS, |transfer, reply, get| {
-            let telling = FromWire::new(transfer, watch, EntryTeller::new(Tally::new(watch), &found));
-            send(&self.peer, get)?;
-            Ok(receive_all(telling, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
-        })?;
-        Ok(found.0.into_inner().unwrap_or_else(PoisonError::into_inner))
+    /// The connection was lost, or it cannot be looked at.
+    pub(crate) fn identity(&self, path: &Path) -> Result<(u64, u64)> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        send(&self.peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
+        let frame = await_answer(&self.peer, self.watch.cancel)?;
+        match frame.message()? {
+            Message::Info(entry) if entry.ino != 0 => Ok((entry.dev, entry.ino)),
+            // An older bcmr does not say it.
+            Message::Info(_) => {
+                let (shown, why) = (shown_path(&self.from, path), Reason::IdentityNotTold);
+                Err(Error::ours(Code::Unsupported, Op::Stat, shown, why))
+            }
+            Message::Error(trouble) => {
+                let e = error_of(&trouble);
+                Err(Error { path: shown_path(&self.from, &e.path), ..e })
+            }
+            _ => Err(Error::ours(Code::Protocol, Op::TalkTo, &self.from.host, Reason::AnswerToAnother)),
+        }
     }
 
     /// The path of the source there.

@@ -373,9 +373,9 @@ impl Serving {
         let go_on = || !stream.inbox.has_ended();
         match message {
             Message::Stat { path, follow } => {
-                let listing = look::stat_in(&self.reach, &self.path(path), *follow)?;
+                let (listing, (dev, ino)) = look::stat_in(&self.reach, &self.path(path), *follow)?;
                 let name = NameBuf::new(&listing.name).map_or(&b"-"[..], |_| &listing.name);
-                answer(stream, &Message::Info(entry(name, &listing)))
+                answer(stream, &Message::Info(message::Entry { dev, ino, ..entry(name, &listing) }))
             }
             Message::List { path } => {
                 let mut page: Vec<Listing> = Vec::new();

@@ -162,6 +162,7 @@ impl<'a> WireDestination<'a> for Taker<'_> {
     type Verdict = ();
 
     const TAKES_BYTES: bool = false;
+    const HOLDS_COPY: bool = false;
 
     fn list_base(&self, _: &Place) -> Result<()> {
         Ok(())

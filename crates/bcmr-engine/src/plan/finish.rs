@@ -347,7 +347,8 @@ impl<'a> PlanEnd<'a> {
     fn with_source(mut self, ends: impl FnOnce(&Self) -> Result<Finished>) -> Result<Finished> {
         let Some(address) = self.header.from() else { return ends(&self) };
         let way = (&address, self.request.way.as_ref());
-        let source = from::reach((self.folder, self.header.verb), way, &self.request.policy, self.tally.watch)?;
+        let source =
+            from::reach((self.folder, self.header.verb), way, &self.request.policy, self.tally.watch)?;
         self.src_path = source.shown(b"");
         self.from = Some(source);
         let done = ends(&self);

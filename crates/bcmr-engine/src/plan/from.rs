@@ -184,20 +184,13 @@ impl Seeker<'_> {
     }
 }
 
-/// The path of a name below the root of `above`.
-pub(super) fn path_in(above: &Node, name: Name<'_>) -> Vec<u8> {
-    let names = above.names();
-    let parts: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([name.bytes()]).collect();
-    parts.join(&b'/')
-}
-
 impl EntryListener for Seeker<'_> {
     fn top(&self, info: &Info, _: ToldAttrs<'_>) {
         self.found().top = Some(*info);
     }
 
     fn dir(&self, above: &Node, name: Name<'_>, info: &Info, _: ToldAttrs<'_>) -> bool {
-        let path = path_in(above, name);
+        let path = above.below_root(Some(name));
         let is_asked = self.asked.contains(path.as_slice());
         if is_asked {
             self.found().names.insert(path);
@@ -208,7 +201,7 @@ impl EntryListener for Seeker<'_> {
     }
 
     fn entry(&self, above: &Node, name: Name<'_>, _: &Info) {
-        self.found().names.insert(path_in(above, name));
+        self.found().names.insert(above.below_root(Some(name)));
     }
 }
 
@@ -323,7 +316,7 @@ impl EntryListener for Keeper<'_> {
 
     fn dir(&self, above: &Node, name: Name<'_>, info: &Info, attrs: ToldAttrs<'_>) -> bool {
         self.keep(above, name, info, attrs);
-        !self.empty().contains(&path_in(above, name))
+        !self.empty().contains(&above.below_root(Some(name)))
     }
 
     fn entry(&self, above: &Node, name: Name<'_>, info: &Info) {

@@ -294,8 +294,7 @@ pub(super) fn only_there<'t>(
             let place = operands::place(again()?, &dst_path);
             let top = from::the_planned_top(source, place.clone(), &looking, header)?;
             let (dirs, names, bytes) = (Vec::new(), 0, 0);
-            let asked =
-                AskedThere { source, policy: &looking, dst: again()?, place, dirs, names, bytes };
+            let asked = AskedThere { source, policy: &looking, dst: again()?, place, dirs, names, bytes };
             (None, top.info.id(), Some(asked))
         }
     };

@@ -299,7 +299,8 @@ fn ends<'w>(
         operands::nesting(&Reach::Anywhere, from.info(), true, &dest, policy, source, Op::Plan)
     };
     apart(out)?;
-    let nowhere = || NameBuf::new(b"-").ok_or_else(|| failed(destination)(io::ErrorKind::InvalidInput.into()));
+    let nowhere =
+        || NameBuf::new(b"-").ok_or_else(|| failed(destination)(io::ErrorKind::InvalidInput.into()));
     if let Some((FarEnd::Destination(address), way)) = &request.there {
         // What cannot be reached is told before the walk.
         let tree = match verb {
@@ -314,8 +315,8 @@ fn ends<'w>(
         };
         return Ok(PlanEnds::There(Box::new(tree), nowhere()?));
     }
-    if let (PlanVerb::Remove, PlanSource::There(there, info)) = (verb, from) {
-        take::guard_there(there, &out.place, &walking(policy), info.id())?;
+    if let (PlanVerb::Remove, PlanSource::There(there, _)) = (verb, from) {
+        take::guard_there(there)?;
         return Ok(PlanEnds::Nowhere(nowhere()?));
     }
     let to = spot(destination, Op::CopyTo)?;

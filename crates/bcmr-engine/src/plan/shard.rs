@@ -340,9 +340,9 @@ fn one(
             src_path = source.shown(b"");
             let top = stage.reopen().map_err(|e| Error::os(Op::Open, &stage_path, e))?;
             let (tree, disk, ledger) = (operands::place(top, &stage_path), &disk, FetchedNames::default());
-            let top = from::the_planned_top(&source, tree.clone(), policy, header)?;
+            from::the_planned_source(&source, tree.clone(), policy, header)?;
             if verb == PlanVerb::Remove {
-                take::guard_there(&source, &tree, policy, top.info.id())?;
+                take::guard_there(&source)?;
             }
             let names = if verb == PlanVerb::Copy { TreeNames::Some } else { TreeNames::Round };
             let far = Box::new(Fetching { source, disk, tree, names, ledger });
@@ -556,9 +556,22 @@ impl ShardWork<'_> {
                     return Ok(());
                 }
                 let (policy, tally, root) = (self.policy, self.tally, &*self.stage_path);
-                let check =
-                    Check { policy, compare: *compare, extra: false, alike: false, root, own_name: root, tally };
-                far.source.compare((&names, dirs), far.tree.clone(), policy, (*compare, tally), Box::new(check))
+                let check = Check {
+                    policy,
+                    compare: *compare,
+                    extra: false,
+                    alike: false,
+                    root,
+                    own_name: root,
+                    tally,
+                };
+                far.source.compare(
+                    (&names, dirs),
+                    far.tree.clone(),
+                    policy,
+                    (*compare, tally),
+                    Box::new(check),
+                )
             }),
             ShardWay::TakesAway => {
                 let from = take::Taking { top: self.src()?, path: &self.src_path, tally: self.tally };

@@ -76,7 +76,7 @@ impl Listing {
 /// # Errors
 /// The path cannot be looked at.
 pub fn stat(path: &Path, follow: bool) -> Result<Listing> {
-    stat_in(&Reach::Anywhere, path, follow)
+    stat_in(&Reach::Anywhere, path, follow).map(|(listing, _)| listing)
 }
 
 /// The names in a directory, in no order, until `each` says no. A name that goes away meanwhile is left out.
@@ -111,7 +111,7 @@ pub fn usage(path: &Path, filter: &FilterSpec, failed: &mut dyn FnMut(Error)) ->
 ///
 /// # Errors
 /// The path cannot be looked at.
-pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<Listing> {
+pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<(Listing, (u64, u64))> {
     let (info, link) = match operands::source(
         reach,
         path,
@@ -125,7 +125,8 @@ pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<Listin
         }
         Source::Whole(dir) => (dir.info, Vec::new()),
     };
-    Ok(Listing::of(path.file_name().unwrap_or(path.as_os_str()).as_bytes(), &info, link))
+    let name = path.file_name().unwrap_or(path.as_os_str()).as_bytes();
+    Ok((Listing::of(name, &info, link), info.id()))
 }
 
 /// What a name leads to, where it is a symbolic link.

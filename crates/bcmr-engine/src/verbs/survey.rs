@@ -25,7 +25,7 @@ use crate::verbs::local_sides::{LocalSides, TwoDirs};
 use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Where};
 use crate::verbs::rivals::{EntryPaths, RivalName, Rivals, Turn};
-use fastcopy::dir::{Dir, ListBuffer, Listed, Name, NameBuf};
+use fastcopy::dir::{Dir, ListBuffer, Listed, Name};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::Of;
 use std::cell::RefCell;
@@ -369,13 +369,6 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// The path of what has this node below its operand.
-fn path_below(node: &Node) -> Vec<u8> {
-    let names = node.names();
-    let parts: Vec<&[u8]> = names.iter().map(NameBuf::bytes).collect();
-    parts.join(&b'/')
-}
-
 fn unlisted<S>(pair: &SurveyDir<S>, e: io::Error) -> Error {
     Error::os(Op::ListDirectory, &pair.dst.path, e)
 }
@@ -426,7 +419,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         let both = TwoDirs { src: &**src, there: of, dst: (&above.dst.path, Some(to)) };
         let sides = BothSides { above: &above.dst, spot: &above.spot, to, info, there, paths: &both };
         let merges = self.rivals.goes(&self.rival(&sides))? == Turn::Merges;
-        let named = self.named.as_ref().map(|named| (named, path_below(src.node())));
+        let named = self.named.as_ref().map(|named| (named, src.node().below_root(None)));
         let is_walked = match &named {
             Some((named, path)) => named.is_compared(path),
             None => matches!(by, Entering::Operand | Entering::Walk),

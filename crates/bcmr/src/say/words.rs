@@ -597,6 +597,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::OnlyCopiesBetweenMachines => {
             "a plan whose destination is on another machine is of a copy or a sync"
         }
+        Reason::IdentityNotTold => "the bcmr there is too old to say which directory it is",
         Reason::PlanSyncsThereUnfiltered => {
             "a plan of a sync to another machine takes no filters, as its end goes through all of the source"
         }

@@ -109,6 +109,9 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
     /// are the same.
     const TAKES_BYTES: bool;
 
+    /// What comes is put into it, or would be: then it must not be inside of what is sent.
+    const HOLDS_COPY: bool = true;
+
     /// As [`Destination::base`], for names of a list.
     ///
     /// # Errors

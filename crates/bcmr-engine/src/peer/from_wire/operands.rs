@@ -148,7 +148,9 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
         let dest = t.what.to.dest(meta.map(|meta| meta.name), &info)?;
         let Some(spot) = self.spot(t, worker, (&dest, shown), &info)? else { return Ok(None) };
         let fills = matches!(dest, Dest::Whole(_));
-        operands::nesting(&t.what.reach, &info, fills, &dest, t.policy, shown, Op::Copy)?;
+        if D::HOLDS_COPY {
+            operands::nesting(&t.what.reach, &info, fills, &dest, t.policy, shown, Op::Copy)?;
+        }
         let src = t.far(id, entry, Node::root(shown))?;
         let (place, name) = match dest {
             Dest::Whole(place) => {

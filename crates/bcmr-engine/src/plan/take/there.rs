@@ -5,10 +5,8 @@
 
 use super::super::along::{Along, along};
 use super::super::folder::PlanFolder;
-use super::super::format::{
-    Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version,
-};
-use super::super::from::{self, NAMES_MAX, path_in};
+use super::super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
+use super::super::from::{self, NAMES_MAX};
 use super::super::requests::Finished;
 use super::super::there::path_of;
 use super::is_planned;
@@ -55,7 +53,7 @@ impl NamesThere<'_> {
 
 impl TakeListener for NamesThere<'_> {
     fn goes(&self, above: &Node, name: Name<'_>, info: &Info) -> bool {
-        let path = path_in(above, name);
+        let path = above.below_root(Some(name));
         if self.is_planned(&path, info) != Some(true) {
             return false;
         }
@@ -67,18 +65,11 @@ impl TakeListener for NamesThere<'_> {
 
     fn dir(&self, dir: &Node, info: &Info) -> TakenDir {
         // A name that has become a directory is not what was planned.
-        match self.is_planned(&path_to(dir), info) {
+        match self.is_planned(&dir.below_root(None), info) {
             None => TakenDir::Stays,
             Some(_) => TakenDir::PassedOver,
         }
     }
-}
-
-/// The path of a node below its root.
-fn path_to(node: &Node) -> Vec<u8> {
-    let names = node.names();
-    let parts: Vec<&[u8]> = names.iter().map(NameBuf::bytes).collect();
-    parts.join(&b'/')
 }
 
 /// What of `done` is no answer that something was gone already.
@@ -125,31 +116,27 @@ const PARENTS_MAX: usize = 64;
 ///
 /// # Errors
 /// It is one of those, has no name, or that cannot be found out.
-pub(in crate::plan) fn guard_there(
-    source: &SourceThere<'_>,
-    place: &Arc<Place>,
-    policy: &CopyPolicy,
-    id: (u64, u64),
-) -> Result<()> {
+pub(in crate::plan) fn guard_there(source: &SourceThere<'_>) -> Result<()> {
     let refused = |why: Reason| Err(Error::ours(Code::Refused, Op::Remove, source.shown(b""), why));
-    let look = |path: &Path| source.directory(path, place.clone(), policy);
     if source.path().file_name().is_none() {
         return refused(Reason::EmptyName);
     }
-    match look(Path::new("/"))? {
-        Some(root) if root.id() != id => {}
-        Some(_) => return refused(Reason::IsRoot),
-        None => return refused(Reason::NotListedWhole),
+    let id = source.identity(source.path())?;
+    if source.identity(Path::new("/"))? == id {
+        return refused(Reason::IsRoot);
     }
     let (mut path, mut below, mut why) = (PathBuf::from("."), None, Reason::IsCurrentDirectory);
     for _ in 0..PARENTS_MAX {
-        // What may not be looked at, or is beyond the server's root, cannot be emptied from there either.
-        let Some(here) = look(&path)? else { return Ok(()) };
-        if here.id() == id {
+        let here = match source.identity(&path) {
+            // What may not be looked at, or is beyond the server's root, cannot be emptied from there either.
+            Err(e) if below.is_some() && !e.code.is_of_connection() => return Ok(()),
+            here => here?,
+        };
+        if here == id {
             return refused(why);
         }
         // At the root, `..` is the root again.
-        if below.replace(here.id()) == Some(here.id()) {
+        if below.replace(here) == Some(here) {
             return Ok(());
         }
         path.push("..");
@@ -222,11 +209,15 @@ impl TakeListener for DirsThere<'_> {
     }
 
     fn dir(&self, dir: &Node, info: &Info) -> TakenDir {
-        let path = path_to(dir);
+        let path = dir.below_root(None);
         let is_named = self.names.contains(path.as_slice());
         match self.left.get(&path) {
             Some(of) if is_planned(of, info) => {
-                if is_named { TakenDir::Goes } else { TakenDir::GoesAfter }
+                if is_named {
+                    TakenDir::Goes
+                } else {
+                    TakenDir::GoesAfter
+                }
             }
             Some(_) if is_named => {
                 let below = path.strip_prefix(self.top).and_then(|rest| rest.strip_prefix(b"/"));
@@ -248,13 +239,7 @@ impl Along for EmptyingThere<'_> {
         self.tally.cancelled()
     }
 
-    fn enter(
-        &mut self,
-        _: &mut LevelThere,
-        _: &[u8],
-        _: &NameBuf,
-        version: &Version,
-    ) -> Result<LevelThere> {
+    fn enter(&mut self, _: &mut LevelThere, _: &[u8], _: &NameBuf, version: &Version) -> Result<LevelThere> {
         Ok(LevelThere { version: *version, named_in: None })
     }
 
@@ -288,13 +273,17 @@ pub(in crate::plan) fn end_there(
     let dir = folder.dir.reopen().map_err(|e| Error::os(Op::ReadPlan, &folder.path, e))?;
     let place = operands::place(dir, &folder.path);
     let policy = from::walking(policy);
-    let top = source.directory(source.path(), place.clone(), &policy)?;
-    if let Some(top) = &top {
-        if top.ino != header.top.ino {
+    match source.identity(source.path()) {
+        // An earlier run has come to its end, and could not say so.
+        Err(e) if e.code == Code::NotFound => {}
+        top if top.as_ref().is_ok_and(|(_, ino)| *ino != header.top.ino) => {
             let (shown, why) = (source.shown(b""), Reason::SourceIsAnother);
             return Err(Error::ours(Code::Refused, Op::OpenDirectory, shown, why));
         }
-        guard_there(source, &place, &policy, top.id())?;
+        top => {
+            top?;
+            guard_there(source)?;
+        }
     }
     let base = source.path().parent().filter(|base| !base.as_os_str().is_empty());
     let base = base.unwrap_or(Path::new(".")).to_owned();

@@ -196,11 +196,12 @@ fn itself(w: &mut Wire) {
 #[test]
 fn a_name_goes_by_an_answer_alone() {
     type Script = fn(&mut Wire);
-    let trouble = |code: Code| Trouble { code: code.number(), op: 1, path: b"base/own", ..Default::default() };
+    let trouble =
+        |code: Code| Trouble { code: code.number(), op: 1, path: b"base/own", ..Default::default() };
     let absent = Message::Trouble(trouble(Code::NotFound));
     let denied = Message::Trouble(trouble(Code::Denied));
     let scripts: [(&str, &(dyn Fn(&mut Wire) + Sync), bool, bool); 8] = [
-        ("nothing is said of it", &|w| drop(w.say(&of_list())), false, false),
+        ("nothing is said of it", &|w| assert!(w.say(&of_list())), false, false),
         (
             "it cannot be looked at",
             &|w| {
@@ -283,22 +284,24 @@ fn a_name_goes_by_an_answer_alone() {
     }
 }
 
-/// Says what some directory is.
-fn looks(w: &mut Wire, ino: u64) {
-    let entry = Entry { ino, ..dir(b"-") };
-    w.say(&Message::Operand { path: b"x", whole: true, origin: 7, dir: 1, entry });
+/// The source itself, and what is never removed: the root, and the directory that the server is in.
+fn guarded(w: &mut Wire, ids: [u64; 5]) {
+    w.greet_with(OLDER);
+    w.asked();
+    w.say(&of_list());
     w.say(&Message::DirEnd { dir: 1, partial: true });
     w.all_sent();
+    for ino in ids {
+        match w.hear() {
+            Some(said) if said.kind == kind::STAT => w.say(&Message::Info(Entry { ino, ..dir(b"x") })),
+            _ => return,
+        };
+    }
     w.asked();
 }
 
-/// The source itself, and what is never removed: the root, and the directory that the server is in.
-fn guarded(w: &mut Wire) {
-    top(w);
-    looks(w, 1000);
-    looks(w, 1001);
-    looks(w, 1001);
-}
+/// The source, the root, and two directories, of which the upper one is above all.
+const APART: [u64; 5] = [4, 1000, 1001, 1002, 1002];
 
 /// A removal has taken away what is told as it was planned, and counts what was answered; nothing else.
 #[test]
@@ -366,7 +369,9 @@ fn a_removal_asks_for_what_was_planned() {
                 offers(w, f());
                 w.say(&Message::AllSent);
                 let Some(said) = w.until(kind::TAKE_AWAY) else { panic!("nothing was to be taken away") };
-                let Message::TakeAway { dir: 1, names } = said.message() else { panic!("of another directory") };
+                let Message::TakeAway { dir: 1, names } = said.message() else {
+                    panic!("of another directory")
+                };
                 assert!(matches!(names.as_slice(), [one] if one.name == b"f" && one.ino == f().ino));
                 w.say(&Message::TookAway { left: 0 });
                 w.until(kind::SUMMARY);
@@ -379,7 +384,7 @@ fn a_removal_asks_for_what_was_planned() {
         let place = Place::new();
         let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p", "--shards", "1"];
         let planned = place.run("plan", &plan, |w| {
-            guarded(w);
+            guarded(w, APART);
             w.say(&Message::Operand { path: b"base/.", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
             w.say(&on_offer(1, 1, vec![f()]));
             w.say(&Message::DirEnd { dir: 1, partial: false });
@@ -387,20 +392,21 @@ fn a_removal_asks_for_what_was_planned() {
         });
         planned.ok();
         let outcome = place.run(name, SHARD, |w| {
-            guarded(w);
+            guarded(w, APART);
             script(w);
         });
         assert_eq!(outcome.code == 0, is_gone, "{name}: {}", outcome.said());
         assert_eq!(place.dst().join("p/results/0").exists(), is_gone, "{name}: {}", outcome.said());
     }
     // What is never removed has no plan.
-    for (ids, why) in [([4, 1001], "the root"), ([1000, 4], "the directory that it is in")] {
+    for (ids, why) in [
+        ([4, 4, 1001, 1002, 1002], "the root"),
+        ([4, 1000, 4, 1002, 1002], "the directory that it is in"),
+        ([4, 1000, 1001, 4, 1002], "what holds that"),
+    ] {
         let place = Place::new();
         let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p"];
-        let outcome = place.run(why, &plan, |w| {
-            top(w);
-            ids.into_iter().for_each(|ino| looks(w, ino));
-        });
+        let outcome = place.run(why, &plan, |w| guarded(w, ids));
         outcome.fair().failed();
         assert!(!place.dst().join("p").exists(), "{why}");
     }
