@@ -17,7 +17,7 @@ use super::live::{OnlyThere, only_there};
 use super::places::{below, open_stage, spot, stage_place, the_planned_source};
 use super::requests::{FinishRequest, Finished, PlanVerb};
 use super::sums::TreeSums;
-use super::take;
+use super::{take, take_there};
 use crate::alter::OwnersAndModes;
 use crate::blocks::{Cv, whole_hash_by};
 use crate::disk::sys::{Hand, Sys};
@@ -321,7 +321,7 @@ impl<'a> PlanEnd<'a> {
     fn take_away(&self) -> Result<Finished> {
         let done = match &self.from {
             None => take::end(self.parts(), &self.tally)?,
-            Some(source) => take::end_there(self.parts(), source, &self.request.policy, &self.tally)?,
+            Some(source) => take_there::end(self.parts(), source, &self.request.policy, &self.tally)?,
         };
         let Summary { files, dirs, others, .. } = done.summary;
         let counts = ShardCounts { files, others, ..ShardCounts::default() };

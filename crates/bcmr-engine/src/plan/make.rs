@@ -12,7 +12,7 @@ use super::others::{Alone, GivenTo, OtherWalkers};
 use super::places::{Spot, spot};
 use super::requests::{FarEnd, PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
-use super::take;
+use super::take_there;
 use super::there::{bringing, filling};
 use super::together::adopt;
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
@@ -316,7 +316,7 @@ fn ends<'w>(
         return Ok(PlanEnds::There(Box::new(tree), nowhere()?));
     }
     if let (PlanVerb::Remove, PlanSource::There(there, _)) = (verb, from) {
-        take::guard_there(there)?;
+        take_there::guard(there)?;
         return Ok(PlanEnds::Nowhere(nowhere()?));
     }
     let to = spot(destination, Op::CopyTo)?;

@@ -22,6 +22,7 @@ mod sorter;
 mod status;
 mod sums;
 mod take;
+mod take_there;
 mod there;
 mod together;
 mod walk;

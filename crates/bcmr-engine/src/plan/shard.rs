@@ -17,8 +17,8 @@ use super::part;
 use super::places::{below, open_stage, spot, the_planned_source};
 use super::requests::{PlanVerb, ShardChoice, ShardRequest};
 use super::share::{FrameStep, ShardShare};
-use super::take;
 use super::there;
+use super::{take, take_there};
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Front, Question, Summary, Watch};
@@ -342,7 +342,7 @@ fn one(
             let (tree, disk, ledger) = (operands::place(top, &stage_path), &disk, FetchedNames::default());
             from::the_planned_source(&source, tree.clone(), policy, header)?;
             if verb == PlanVerb::Remove {
-                take::guard_there(&source)?;
+                take_there::guard(&source)?;
             }
             let names = if verb == PlanVerb::Copy { TreeNames::Some } else { TreeNames::Round };
             let far = Box::new(Fetching { source, disk, tree, names, ledger });
@@ -579,7 +579,7 @@ impl ShardWork<'_> {
                 Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
             }
             ShardWay::TakesThere(far) => {
-                let whole = take::entries_there(&far.source, &far.tree, dirs, self.policy, self.tally)?;
+                let whole = take_there::entries(&far.source, &far.tree, dirs, self.policy, self.tally)?;
                 let whole = whole && !self.watch.cancel.is_set();
                 Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
             }

@@ -3,8 +3,6 @@
 //! Must not remove what is not what the plan names: each name is looked at below the handle of its directory, which was
 //! reached from the top without links.
 
-mod there;
-
 use super::along::{Along, along};
 use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
@@ -22,7 +20,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-pub(super) use there::{end_there, entries_there, guard_there};
 
 fn is_gone(e: &io::Error) -> bool {
     e.raw_os_error() == Some(errno::ENOENT)
@@ -30,7 +27,7 @@ fn is_gone(e: &io::Error) -> bool {
 
 /// Whether what is there is what was planned. Taking a further name away changes when a file was changed last, so that is
 /// not compared.
-fn is_planned(of: &Version, there: &Info) -> bool {
+pub(super) fn is_planned(of: &Version, there: &Info) -> bool {
     of.kind == there.kind
         && of.ino == there.ino
         && (of.kind == Kind::Dir || (of.size, of.mtime) == (there.size, there.mtime))

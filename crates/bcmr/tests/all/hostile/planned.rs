@@ -200,7 +200,8 @@ fn a_name_goes_by_an_answer_alone() {
         |code: Code| Trouble { code: code.number(), op: 1, path: b"base/own", ..Default::default() };
     let absent = Message::Trouble(trouble(Code::NotFound));
     let denied = Message::Trouble(trouble(Code::Denied));
-    let scripts: [(&str, &(dyn Fn(&mut Wire) + Sync), bool, bool); 8] = [
+    type Answer<'s> = &'s (dyn Fn(&mut Wire) + Sync);
+    let scripts: [(&str, Answer<'_>, bool, bool); 8] = [
         ("nothing is said of it", &|w| assert!(w.say(&of_list())), false, false),
         (
             "it cannot be looked at",

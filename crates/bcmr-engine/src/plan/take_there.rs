@@ -3,13 +3,13 @@
 //! Must not know messages. A name goes only if what is told of it is what the plan says, and the other side takes it away only
 //! while it still is what it has told.
 
-use super::super::along::{Along, along};
-use super::super::folder::PlanFolder;
-use super::super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
-use super::super::from::{self, NAMES_MAX};
-use super::super::requests::Finished;
-use super::super::there::path_of;
-use super::is_planned;
+use super::along::{Along, along};
+use super::folder::PlanFolder;
+use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
+use super::from::{self, NAMES_MAX};
+use super::requests::Finished;
+use super::take::is_planned;
+use super::there::path_of;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary};
 use crate::node::Node;
@@ -84,7 +84,7 @@ fn failures_of(done: &Summary) -> Summary {
 ///
 /// # Errors
 /// The connection was lost.
-pub(in crate::plan) fn entries_there(
+pub(super) fn entries(
     source: &SourceThere<'_>,
     place: &Arc<Place>,
     dirs: &[PlannedDir],
@@ -116,7 +116,7 @@ const PARENTS_MAX: usize = 64;
 ///
 /// # Errors
 /// It is one of those, has no name, or that cannot be found out.
-pub(in crate::plan) fn guard_there(source: &SourceThere<'_>) -> Result<()> {
+pub(super) fn guard(source: &SourceThere<'_>) -> Result<()> {
     let refused = |why: Reason| Err(Error::ours(Code::Refused, Op::Remove, source.shown(b""), why));
     if source.path().file_name().is_none() {
         return refused(Reason::EmptyName);
@@ -260,11 +260,11 @@ impl Along for EmptyingThere<'_> {
     }
 }
 
-/// Ends such a plan on another machine, as [`super::end`] does here.
+/// Ends such a plan on another machine, as [`super::take::end`] does here.
 ///
 /// # Errors
-/// As [`super::end`], and the connection was lost.
-pub(in crate::plan) fn end_there(
+/// As [`super::take::end`], and the connection was lost.
+pub(super) fn end(
     (folder, header, plan): (&PlanFolder, &PlanHeader, &Digest),
     source: &SourceThere<'_>,
     policy: &CopyPolicy,
@@ -282,7 +282,7 @@ pub(in crate::plan) fn end_there(
         }
         top => {
             top?;
-            guard_there(source)?;
+            guard(source)?;
         }
     }
     let base = source.path().parent().filter(|base| !base.as_os_str().is_empty());
