@@ -142,7 +142,8 @@ fn deletes_within_bounds(way: Dir) {
     plan("late", "--max-delete 7");
     site.tmp.file("src/plain/own 3", "late");
     site.tmp.file("src/plain/own 4/with", "late");
-    line(&far, &site, "finish", "late").run().ok();
+    let ran = line(&far, &site, "finish", "late").run().ok();
+    assert!(!ran.err.contains("own"), "that they are not there was told: {}", ran.err);
     assert!(own() == 2 && site.p("dst/plain/own 3").exists() && site.p("dst/plain/own 4").exists());
     fs::remove_file(site.p("src/plain/own 3")).unwrap();
     fs::remove_dir_all(site.p("src/plain/own 4")).unwrap();
@@ -285,6 +286,22 @@ fn a_sync_that_cannot_be_synced_is_not_recorded() {
     let strace = || Line::new(Path::new("strace"));
     far.lead(strace().args(words)).cwd(site.tmp.path()).run().code(1).says("sync");
     line(&far, &site, "finish", "p").run().code(1).says("0 1");
+}
+
+/// R2: what a server has told to be there of a sync is on stable storage, as nothing syncs it there afterwards.
+#[test]
+fn a_sync_to_another_machine_is_synced_there() {
+    needs!(has_tool("strace"), "there is no strace");
+    let (far, site) = (Far::pipe(), Site::new());
+    worn(&site);
+    planned(&far, &site, Dir::Put, "--verb sync --out p --shards 1").ok();
+    let log = site.p("log");
+    // With the paths that calls are about.
+    let words = ["-f", "-qq", "-y", "-e", "trace=fsync,fdatasync,syncfs", "-o"];
+    let strace = Line::new(Path::new("strace")).args(words).args([log.as_os_str()]);
+    far.lead(strace.args([BCMR, "shard", "p", "0"])).cwd(site.tmp.path()).run().ok();
+    let dst = format!("<{}", site.p("dst").display());
+    assert!(fs::read_to_string(&log).unwrap().contains(&dst), "nothing was synced");
 }
 
 /// Several processes at one shard, several ends at once, and a result that is damaged.
