@@ -8,7 +8,10 @@
 use crate::fault::Fault;
 use bcmr_wire::limits;
 use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root};
+use fastcopy::meta::Info;
+use fastcopy::read_write::read_full;
 use fastcopy::sparse::{self, data_runs};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -25,6 +28,8 @@ pub(crate) const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10
 pub(crate) const WIRE_PIECE_BYTES: u64 = scaled(limits::PIECE_BYTES_MAX);
 pub(crate) const LARGE_BYTES_MIN: u64 = scaled(limits::SMALL_FILE_BYTES);
 pub(crate) const DEDUP_BYTES_MIN: u64 = scaled(limits::DEDUP_BYTES_MIN);
+/// From how many bytes on a content that came before need not come again. In tests small files are that small.
+pub(crate) const REPEAT_BYTES_MIN: u64 = if cfg!(test) { 16 } else { limits::REPEAT_BYTES_MIN };
 /// Runs of zeros of this length (bytes) become holes in files that have any.
 const HOLE_BYTES: usize = if cfg!(test) { 256 } else { sparse::BLOCK };
 
@@ -71,6 +76,30 @@ pub(crate) fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
         hasher.update(ZEROS.get(..n).unwrap_or_default());
         bytes -= n as u64;
     }
+}
+
+/// The chaining values of all blocks of a file; `None` where it cannot be read.
+pub(crate) fn values_of(file: &OwnedFd) -> Option<Vec<Cv>> {
+    let size = Info::of(file).ok()?.size;
+    let mut room = vec![0; PIECE_BYTES];
+    let mut values = Vec::new();
+    for start in (0..size).step_by(BLOCK_BYTES as usize) {
+        let end = size.min(start + BLOCK_BYTES);
+        let mut value = hasher_at(start);
+        let mut at = start;
+        while at < end {
+            let piece =
+                room.get_mut(..usize::try_from(end - at).map_or(PIECE_BYTES, |n| n.min(PIECE_BYTES)))?;
+            let read = read_full(file, at, piece).ok()?;
+            if read < piece.len() {
+                return None;
+            }
+            value.update(piece);
+            at += read as u64;
+        }
+        values.push(value.finalize_non_root());
+    }
+    Some(values)
 }
 
 /// Reads `range` of anything into `room`, piece by piece, until it ends or is short: `each` gets the offset and the bytes

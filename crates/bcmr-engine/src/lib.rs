@@ -33,6 +33,7 @@ mod remove;
 mod sender;
 pub mod shared;
 mod stage;
+mod stem;
 pub mod stepwise;
 mod store;
 #[cfg(fuzzing)]

@@ -584,6 +584,7 @@ Reason {
     AclNotHeld = 791,
     OwnersNotHeld = 792,
     NoneMatches = 680,
+    FromRun = 830,
 }}
 
 /// A reason with what it speaks of.

@@ -81,10 +81,12 @@ pub mod wide {
     pub const STORES: u64 = 0x40_0000;
     /// What only root can set, in an attribute of either side.
     pub const HELD: u64 = 0x80_0000;
+    /// Of a content that came before in the same transfer its hash is enough.
+    pub const REPEATS: u64 = 0x100_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 31] = [
+const NAMES: [(Features, &str); 32] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -116,6 +118,7 @@ const NAMES: [(Features, &str); 31] = [
     (Features { caps: 0, wide: wide::TAKES }, "takes"),
     (Features { caps: 0, wide: wide::STORES }, "stores"),
     (Features { caps: 0, wide: wide::HELD }, "held"),
+    (Features { caps: 0, wide: wide::REPEATS }, "repeats"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -441,7 +444,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0xff_ffff));
+        assert_eq!(all, set(0x7f, 0x1ff_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -73,6 +73,11 @@ pub const CHUNK_BYTES_MAX: u64 = 256 << 10;
 pub const PART_BYTES_MIN: u64 = 128;
 /// A small file shorter than this is not cut into chunks, and neither is its older version.
 pub const REST_BYTES_MIN: u64 = 16 << 10;
+/// A content shorter than this is sent each time: to read it from another file costs the receiver more than its bytes on most
+/// lines, and what is packed together repeats it for nothing.
+pub const REPEAT_BYTES_MIN: u64 = 1 << 10;
+/// Contents of one transfer that each side remembers so that they need not cross twice: the first ones.
+pub const REPEATS_MAX: usize = 1 << 17;
 /// Chunks in one `WantsParts`, of all its entries. A sender keeps them until it has answered.
 pub const PARTS_SUMS_MAX: usize = 8192;
 /// Chunks in one `Sums`.
@@ -158,6 +163,7 @@ const _: () = assert!(PIECE_BYTES_MAX as usize + RUNS_MAX * 2 * NUMBER_BYTES_MAX
 // The chunks of what is wanted of a batch are no more than the large files of a transfer may have, for all in the window.
 const _: () = assert!(BATCHES_OUT_MAX * PARTS_SUMS_MAX <= SUMS_KEPT_MAX);
 const _: () = assert!(PARTS_SUMS_MAX * (NUMBER_BYTES_MAX + 8) + ENTRIES_MAX * 16 + 1024 <= FRAME_BYTES_MAX);
+const _: () = assert!(REPEAT_BYTES_MIN > 64 && REPEAT_BYTES_MIN < SMALL_FILE_BYTES);
 const _: () = assert!(REST_BYTES_MIN > PART_BYTES_MIN && REST_BYTES_MIN < SMALL_FILE_BYTES);
 // A page holds at least one entry, and its link.
 const _: () = assert!(PATH_BYTES_MAX + NAME_BYTES_MAX + 1024 <= PAGE_BYTES);

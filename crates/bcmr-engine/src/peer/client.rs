@@ -215,6 +215,7 @@ pub(super) fn how_agreed(way: &Way, features: Features) -> How {
         delta: !way.fast && features.has_wide(wide::DELTA),
         packed: features.has_wide(wide::PACKED),
         parts: !way.fast && features.has_wide(wide::PARTS),
+        repeats: !way.fast && features.has_wide(wide::REPEATS),
         names_left_out: features.has_wide(wide::LEFT_OUT),
         links: Links::Sent,
         compares: false,
@@ -487,10 +488,11 @@ impl Transfer<'_> {
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
         let delta = !self.way.fast && peer.agreed.features.has_wide(wide::DELTA);
         let parts = !self.way.fast && peer.agreed.features.has_wide(wide::PARTS);
+        let repeats = !self.way.fast && peer.agreed.features.has_wide(wide::REPEATS);
         let dedup = peer.agreed.features.has_wide(wide::STORES);
         let store = to.store.as_ref().filter(|_| dedup).and_then(|store| store.open(address, way, watch));
-        let what =
-            Incoming { delta, parts, dedup, ..self.expected(from, list, to, owners, peer.streams.len())? };
+        let expected = self.expected(from, list, to, owners, peer.streams.len())?;
+        let what = Incoming { delta, parts, repeats, dedup, ..expected };
         let tally = Tally::new(watch);
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
@@ -555,6 +557,7 @@ impl Transfer<'_> {
             keeping: false,
             delta: false,
             parts: false,
+            repeats: false,
             once_more: self.once_more.clone(),
             owners,
         })

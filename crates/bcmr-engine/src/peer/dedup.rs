@@ -11,6 +11,7 @@ use crate::peer::incoming::refused;
 use crate::peer::reply::Reply;
 use crate::receiver::arriving::{Arriving, BlockCache};
 use crate::receiver::dir_task::Slot;
+use crate::stem::is_about_as_long;
 use crate::store::{Block, CameFrom, Pinned, Store, Taken};
 use crate::tally::Tally;
 use bcmr_wire::limits;
@@ -107,10 +108,7 @@ impl<'a> StoredBlocks<'a> {
         // What the sender does not hash it does not name either. Of more blocks than the store remembers at most, none is
         // looked for: each that is named takes memory until its file is settled.
         let blocks = blocks_of(size);
-        let Some(store) = self.store.filter(|_| self.is_asked && self.hashes && StoredBlocks::is_worth(size))
-        else {
-            return Ok(arriving);
-        };
+        let Some(store) = self.worth_asking(size) else { return Ok(arriving) };
         let mut at_hand = self.at_hand();
         let named: u64 = at_hand.values().map(|at_hand| at_hand.blocks).sum();
         if named.saturating_add(blocks) > limits::DEDUP_BLOCKS_MAX {
@@ -126,13 +124,33 @@ impl<'a> StoredBlocks<'a> {
     ///
     /// A client's sender may not ask for the file: it is told of one only if all of it is what that sender has sent.
     pub(crate) fn earlier(&self, source: &CameFrom, size: u64, is_client: bool) -> Option<OwnedFd> {
-        let store = self.store.filter(|_| self.is_asked && self.hashes && StoredBlocks::is_worth(size))?;
+        let store = self.worth_asking(size)?;
         let file = store.landed_from(source)?;
         Info::of(&*file).ok().filter(|info| info.size != size)?;
-        if is_client && !store.is_what_landed(&file) {
-            return None;
-        }
-        file.try_clone().ok()
+        told_to(store, file, is_client)
+    }
+
+    /// The same of the file that landed last from a source of nearly that name, where the two are about as long.
+    pub(crate) fn like(&self, source: &CameFrom, size: u64, is_client: bool) -> Option<OwnedFd> {
+        let store = self.worth_asking(size)?;
+        let file = store.landed_like(source)?;
+        Info::of(&*file).ok().filter(|info| info.size != size && is_about_as_long(info.size, size))?;
+        told_to(store, file, is_client)
+    }
+
+    /// Whether there is one to be looked at.
+    pub(crate) fn knows_like(&self, source: &CameFrom, size: u64) -> bool {
+        self.worth_asking(size).is_some_and(|store| store.landed_like(source).is_some())
+    }
+
+    /// Whether something has landed from the source of a file of `size` bytes before: its blocks are better asked about.
+    pub(crate) fn knows(&self, source: &CameFrom, size: u64) -> bool {
+        self.worth_asking(size).is_some_and(|store| store.landed_from(source).is_some())
+    }
+
+    /// The store, where it is asked about files so long.
+    fn worth_asking(&self, size: u64) -> Option<&'a Store> {
+        self.store.filter(|_| self.is_asked && self.hashes && StoredBlocks::is_worth(size))
     }
 
     /// Says which of the blocks that the sender has are at hand.
@@ -268,6 +286,12 @@ impl<'a> StoredBlocks<'a> {
             tally.watch.front.event(Event::Note(note));
         }
     }
+}
+
+/// A file of which a sender may be told: who is a client tells only of what that sender has sent.
+fn told_to(store: &Store, file: Arc<OwnedFd>, is_client: bool) -> Option<OwnedFd> {
+    let may = !is_client || store.is_what_landed(&file);
+    may.then(|| file.try_clone().ok()).flatten()
 }
 
 /// What the sender's proofs for one file are keyed with.

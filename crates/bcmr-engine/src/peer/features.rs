@@ -33,7 +33,8 @@ pub(crate) const OURS: Features = Features {
         | wide::PLANS
         | wide::TAKES
         | wide::STORES
-        | wide::HELD,
+        | wide::HELD
+        | wide::REPEATS,
 };
 
 /// What a client with these options offers.
@@ -48,7 +49,7 @@ pub(super) fn offered(way: &Way, owners: OwnersBy) -> Features {
         features.caps |= caps::DEDUP;
     }
     if way.whole_file || way.fast {
-        features.wide &= !(wide::DELTA | wide::PARTS);
+        features.wide &= !(wide::DELTA | wide::PARTS | wide::REPEATS);
     }
     if way.plane != Plane::Direct {
         features.caps &= !(caps::DIRECT | caps::AEAD);

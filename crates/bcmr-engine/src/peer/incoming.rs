@@ -48,6 +48,8 @@ pub(crate) struct Incoming {
     pub(crate) delta: bool,
     /// It sends parts of small files where they are asked for.
     pub(crate) parts: bool,
+    /// Of a content that it has sent before it may send the hash.
+    pub(crate) repeats: bool,
     /// Set where a move is to be gone through once more: not all that landed was remembered.
     pub(crate) once_more: Arc<AtomicBool>,
     /// Who owns here what comes.

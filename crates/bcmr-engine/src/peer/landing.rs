@@ -3,6 +3,7 @@
 //! The same code in `bcmr serve` (PUT) and in the client (GET). Must not know the protocol: entries are handed in by
 //! [`FromWire`], which asks the sender for what is wanted of them.
 
+use crate::blocks::{LARGE_BYTES_MIN, REPEAT_BYTES_MIN};
 use crate::chunks::{DELTA_BYTES_MIN, Span};
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job};
@@ -32,6 +33,7 @@ use crate::receiver::held::HeldNames;
 use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
+use crate::receiver::run_files::RunFiles;
 use crate::sender::filter::Filter;
 use crate::store::{CameFrom, Store};
 use crate::tally::Tally;
@@ -95,7 +97,7 @@ impl LandHooks<Far> for FarHooks<'_> {
         {
             source.ledger.settle(devices, tally, source);
         }
-        if StoredBlocks::is_worth(info.size) {
+        if info.size >= LARGE_BYTES_MIN {
             self.landed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -149,6 +151,8 @@ pub(crate) struct WireLanding<'a> {
     reused: Arc<AtomicU64>,
     /// What the destination has under other names, where it is made what the source is.
     elsewhere: OnceLock<Elsewhere>,
+    /// What has landed in this transfer.
+    run: RunFiles,
     snapshot: Option<SnapshotRun>,
 }
 
@@ -214,6 +218,7 @@ pub(crate) fn landing<'a>(
             dedup,
             reused: Arc::default(),
             elsewhere: OnceLock::new(),
+            run: RunFiles::new(),
             snapshot,
         },
     ))
@@ -402,6 +407,42 @@ impl WireLanding<'_> {
         Basis::of(file, meta.info.size, &self.reused)
     }
 
+    /// What came may come again.
+    fn may_repeat(&self, slot: &Slot<Far>, came: &Arrived<'_, LandVerdict>) {
+        let Some(hash) = came.item.as_ref().and_then(hash_of) else { return };
+        if came.meta.info.size >= REPEAT_BYTES_MIN {
+            self.run.landed(hash, &slot.dst, came.meta.to.as_name());
+        }
+    }
+
+    /// Whether a large file that nothing there is a basis of may get one that lands in this run before it.
+    fn awaits_basis(&self, slot: &Slot<Far>, wanted: Option<(&Meta, LandVerdict)>, file: u64) -> bool {
+        let Some((meta, LandVerdict::Land(None))) = wanted else { return false };
+        let (source, size) = (source_of(slot, meta), meta.info.size);
+        // What the store knows of its source is better than what looks like it.
+        let may = self.what.delta && self.what.repeats && self.stays() && !self.dedup.knows(&source, size);
+        may && (self.run.expects(file, size, meta.name.as_name())
+            || self.run.goes_by_names() && self.dedup.knows_like(&source, size))
+    }
+
+    /// What has landed in an earlier run from a source of nearly this name.
+    fn like_basis(&self, slot: &Slot<Far>, meta: &Meta, file: u64) -> Option<Basis> {
+        let size = meta.info.size;
+        let may = self.run.goes_by_names();
+        let found = may.then(|| self.dedup.like(&source_of(slot, meta), size, self.what.echo)).flatten()?;
+        Basis::of(found, size, &self.run.goes_by_name(file))
+    }
+
+    /// What has landed by now that a large file may have much in common with.
+    fn run_basis(&self, arriving: &Arriving<'_>) -> Option<Basis> {
+        let found = self.run.basis(self.desk.disk, arriving.file)?;
+        // A sender may not ask its client for a file: it is told of what it has sent and of nothing else.
+        if self.what.echo && !found.is_what_landed() {
+            return None;
+        }
+        Basis::of(found.file, arriving.info.size, &found.used)
+    }
+
     /// What an entry that came is landed as.
     ///
     /// # Errors
@@ -436,6 +477,15 @@ impl WireLanding<'_> {
             }
             Some(Item::Unreadable(trouble)) => Err(Error { path: shown(), ..error_of(trouble) }),
         })
+    }
+}
+
+/// The hash that the sender says a content has.
+fn hash_of<'i>(item: &'i Item<'_>) -> Option<&'i [u8; 32]> {
+    match item {
+        Item::Content { hash, .. } => hash.as_ref(),
+        Item::Hashed { hash, .. } | Item::Patched { hash, .. } => Some(hash),
+        Item::Changed | Item::Unreadable(_) => None,
     }
 }
 
@@ -669,6 +719,19 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         }
     }
 
+    fn repeated(&self, meta: &Meta, verdict: LandVerdict, item: &Item<'_>) -> Option<Vec<u8>> {
+        let size = meta.info.size;
+        let Item::Hashed { length, hash } = item else { return None };
+        if *length != size {
+            return None;
+        }
+        let bytes = self.run.content(self.desk.disk, hash, size)?;
+        if !matches!(verdict, LandVerdict::Doubt) {
+            self.run.count(size);
+        }
+        Some(bytes)
+    }
+
     fn room(&self, slot: &Slot<Far>) -> usize {
         self.desk.room(slot)
     }
@@ -698,14 +761,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
                     break;
                 }
             };
-            let hash = match &came.item {
-                Some(
-                    Item::Content { hash: Some(hash), .. }
-                    | Item::Hashed { hash, .. }
-                    | Item::Patched { hash, .. },
-                ) => Some(blake3::Hash::from_bytes(*hash)),
-                _ => None,
-            };
+            let hash = came.item.as_ref().and_then(hash_of).map(|hash| blake3::Hash::from_bytes(*hash));
             match self.job(slot, way, (meta, verdict), body) {
                 Ok(Some(job)) => jobs.push(Job { hash, ..job }),
                 Ok(None) => {}
@@ -713,6 +769,9 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
             }
         }
         self.desk.land(hand, slot, &mut jobs, way, 1, false);
+        if self.what.repeats {
+            came.iter().for_each(|came| self.may_repeat(slot, came));
+        }
         broken
     }
 
@@ -725,6 +784,10 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         match wanted.and_then(|(meta, verdict)| self.basis(slot, meta, verdict)) {
             // What is under this name is asked before the store, which needs a proof for every block.
             Some(basis) => Ok(arriving.with_basis(basis)),
+            None if self.awaits_basis(slot, wanted, arriving.file) => {
+                // It may turn out that there is none: then the store is asked as ever.
+                self.dedup.prepare(arriving).map(Arriving::awaiting_basis)
+            }
             None => self.dedup.prepare(arriving),
         }
     }
@@ -745,6 +808,12 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         (meta, wanted): (&Meta, LandVerdict),
         arriving: &Arc<Arriving<'a>>,
     ) {
+        if arriving.lacks_basis()
+            && let Some(basis) =
+                self.run_basis(arriving).or_else(|| self.like_basis(slot, meta, arriving.file))
+        {
+            arriving.set_basis(basis);
+        }
         let landed_before = self.desk.hooks.landed.load(Ordering::Relaxed);
         match self.job(slot, Way::Alone, (meta, wanted), Body::Wire(&**arriving)) {
             Ok(Some(job)) => {
@@ -755,6 +824,15 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         }
         if self.desk.hooks.landed.load(Ordering::Relaxed) > landed_before {
             self.dedup.landed(slot, &meta.to, source_of(slot, meta), arriving);
+            if self.what.repeats && self.what.delta {
+                let (name, to) = (meta.name.as_name(), meta.to.as_name());
+                self.run.landed_large(
+                    meta.info.size,
+                    &slot.dst,
+                    (name, to),
+                    arriving.all_values().as_deref(),
+                );
+            }
         }
     }
 
@@ -767,6 +845,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
 
     fn settled(&self, file: u64) {
         self.dedup.settled(file);
+        self.reused.fetch_add(self.run.settled(file), Ordering::Relaxed);
     }
 
     fn have_blocks(&self, arriving: &Arriving<'a>, first: u64, values: &[[u8; 32]]) -> Result<()> {
@@ -805,6 +884,9 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         self.dedup.tell_store(&desk.tally);
         if let bytes @ 1.. = self.reused.load(Ordering::Relaxed) {
             desk.tally.watch.front.event(Event::Note(Reason::FromBasis.about(bytes)));
+        }
+        if let bytes @ 1.. = self.run.reused() {
+            desk.tally.watch.front.event(Event::Note(Reason::FromRun.about(bytes)));
         }
         if let Some(manifest) = desk.hooks.manifest.take() {
             manifest.finish(&desk.tally);

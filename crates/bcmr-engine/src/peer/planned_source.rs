@@ -316,6 +316,7 @@ impl<'a> SourceThere<'a> {
             keeping: false,
             delta: reads && features.has_wide(wide::DELTA),
             parts: reads && features.has_wide(wide::PARTS),
+            repeats: reads && features.has_wide(wide::REPEATS),
             once_more: Arc::default(),
             owners,
         };

@@ -563,6 +563,7 @@ impl Serving {
                     keeping: peer.agreed.features.has_wide(wide::KEEPING),
                     delta: peer.agreed.features.has_wide(wide::DELTA),
                     parts: peer.agreed.features.has_wide(wide::PARTS),
+                    repeats: peer.agreed.features.has_wide(wide::REPEATS),
                     once_more: Arc::default(),
                     owners,
                 };
@@ -611,6 +612,7 @@ impl Serving {
             delta: !fast && agreed.has_wide(wide::DELTA),
             packed: agreed.has_wide(wide::PACKED),
             parts: !fast && agreed.has_wide(wide::PARTS),
+            repeats: !fast && agreed.has_wide(wide::REPEATS),
             names_left_out: agreed.has_wide(wide::LEFT_OUT),
             links,
             compares,

@@ -246,6 +246,21 @@ impl Scene {
         }
     }
 
+    /// Files that are what others are, or nearly.
+    fn fill_repeats(&mut self, lots: &mut Lots) {
+        let all: Vec<PathBuf> = self.files.iter().cloned().collect();
+        for n in 0..lots.below(8) {
+            let Some(at) = all.get(lots.below(all.len() as u64) as usize) else { return };
+            let mut bytes = std::fs::read(self.src().join(at)).unwrap();
+            if !bytes.is_empty() && lots.one_in(3) {
+                let place = lots.below(bytes.len() as u64) as usize;
+                bytes[place] ^= 1;
+            }
+            let other = Path::new(lots.of(&["", "a", "a/b"])).join(format!("r{n}"));
+            self.put(&other, &bytes);
+        }
+    }
+
     /// A store that has blocks of a file of the source, where some were changed since it landed.
     fn fill_store(&mut self) -> Store {
         let old = self.root.join("dst/old");
@@ -447,6 +462,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         keeping: true,
         delta: false,
         parts: false,
+        repeats: false,
         once_more: Arc::default(),
         owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), None),
     }
@@ -572,6 +588,11 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         let (kib, names) = (1 << scene.lots.below(16), 1 << scene.lots.below(8));
         small.leave(scene.lots.below(kib), scene.lots.below(names));
     }
+    // Lots of their own, so that a seed goes on meaning what it meant.
+    let mut repeats = Lots(seed ^ 0x7e9ea7);
+    if repeats.one_in(2) {
+        scene.fill_repeats(&mut repeats);
+    }
     let before = scene.there();
     let wires = Wires::drawn(&mut scene, streams, puts, small.is_some());
     let calm = scene.lots.one_in(3);
@@ -588,13 +609,14 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         delta,
         packed: lots.one_in(2),
         parts: delta,
+        repeats: delta,
         names_left_out: true,
         links: Links::Sent,
         accounts: None,
         expects_new: false,
         compares: false,
     };
-    let what = Incoming { parts: delta, ..what(&scene, streams, (dedup, delta), !puts) };
+    let what = Incoming { parts: delta, repeats: delta, ..what(&scene, streams, (dedup, delta), !puts) };
     let both = BothEnds { seed, calm, puts, what, how, path: scene.src(), store };
     let ended = both.run(&mut scene, wires);
     judge(&scene, &before, &ended).map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))
@@ -794,6 +816,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         delta: true,
         packed: true,
         parts: true,
+        repeats: true,
         names_left_out: true,
         links: Links::Sent,
         accounts: Some(&OddOnes),
@@ -815,6 +838,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         asked,
         delta: true,
         parts: true,
+        repeats: true,
         once_more: Arc::default(),
         owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), Some(&OddOnes)),
         // Of another machine: inodes here say nothing of those there.
@@ -1163,6 +1187,7 @@ fn play_move(seed: u64) -> std::result::Result<(), String> {
             delta: true,
             packed,
             parts: true,
+            repeats: true,
             names_left_out: true,
             links: Links::Sent,
             accounts: None,
@@ -1181,6 +1206,7 @@ fn play_move(seed: u64) -> std::result::Result<(), String> {
             asked,
             delta: true,
             parts: true,
+            repeats: true,
             // Of another machine: inodes here say nothing of those there.
             origin: 2,
             echo: !puts,

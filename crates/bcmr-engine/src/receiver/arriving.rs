@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes of one stream that wait to be read, at most, and of all streams together; but a piece of each.
@@ -194,7 +194,9 @@ pub(crate) struct Arriving<'a> {
     stalls: Arc<StallDetector<'a>>,
     at_hand: Option<Box<dyn BlockCache + 'a>>,
     /// What is here of it already.
-    basis: Option<Basis>,
+    basis: OnceLock<Basis>,
+    /// It may yet get one, from the thread that lands it.
+    awaits_basis: bool,
     inner: Mutex<Inner>,
     change: Condvar,
 }
@@ -221,7 +223,8 @@ impl<'a> Arriving<'a> {
         stalls: Arc<StallDetector<'a>>,
     ) -> Arriving<'a> {
         let (inner, change) = (Mutex::default(), Condvar::new());
-        Arriving { file, info, hashes, ask, stalls, at_hand: None, basis: None, inner, change }
+        let (at_hand, basis, awaits_basis) = (None, OnceLock::new(), false);
+        Arriving { file, info, hashes, ask, stalls, at_hand, basis, awaits_basis, inner, change }
     }
 
     /// The same with blocks that may be at hand; the sender says which ones it has before it sends any.
@@ -232,13 +235,30 @@ impl<'a> Arriving<'a> {
 
     /// The same with a basis: the sender is told of its chunks before it begins. Only where blocks come with their values.
     pub(crate) fn with_basis(self, basis: Basis) -> Arriving<'a> {
-        let basis = self.hashes.then_some(basis);
-        Arriving { basis, ..self }
+        self.set_basis(basis);
+        self
     }
 
-    /// Whether it has a basis, which is looked at before the sender is told to begin.
+    /// The same, where a basis may be known by the time that it is landed.
+    pub(crate) fn awaiting_basis(self) -> Arriving<'a> {
+        Arriving { awaits_basis: self.hashes, ..self }
+    }
+
+    /// Gives it a basis, before the sender is told to begin; a first one stays.
+    pub(crate) fn set_basis(&self, basis: Basis) {
+        if self.hashes {
+            self.basis.get_or_init(|| basis);
+        }
+    }
+
+    /// Whether it has a basis, which is looked at before the sender is told to begin, or may get one.
     pub(crate) fn has_basis(&self) -> bool {
-        self.basis.is_some()
+        self.awaits_basis || self.basis.get().is_some()
+    }
+
+    /// Whether it may get a basis, and has none.
+    pub(crate) fn lacks_basis(&self) -> bool {
+        self.awaits_basis && self.basis.get().is_none()
     }
 
     /// The sender wants to know more of a part of the basis.
@@ -249,7 +269,7 @@ impl<'a> Arriving<'a> {
         if self.inner().closed {
             return Ok(());
         }
-        let finer = self.basis.as_ref().and_then(|basis| basis.finer(at, bytes));
+        let finer = self.basis.get().and_then(|basis| basis.finer(at, bytes));
         let finer = finer.ok_or_else(|| refused(Reason::FinerThanTold))?;
         let sent = self.ask.sums(self.file, at, &finer);
         sent.map_err(|e| Error { code: Code::Lost, ..Error::os(Op::SendToTheOtherSide, "", e) })
@@ -258,7 +278,7 @@ impl<'a> Arriving<'a> {
     /// What a piece consists of: of a patch, what the basis has is read now.
     fn unpatched(&self, load: Load) -> Result<(Load, bool), Error> {
         let Load::Patch { spans, carried } = load else { return Ok((load, false)) };
-        let whole = self.basis.as_ref().and_then(|basis| basis.assemble(&spans, &carried));
+        let whole = self.basis.get().and_then(|basis| basis.assemble(&spans, &carried));
         let whole = whole.ok_or_else(|| refused(Reason::PatchOfNothing))?;
         Ok((Load::Bytes { buffer: Box::new(whole), start: 0 }, true))
     }
@@ -705,7 +725,7 @@ impl Bytes for Arriving<'_> {
             inner.unaligned = !at.is_multiple_of(BLOCK_BYTES);
             let hashes = self.hashes && !inner.unaligned;
             drop(inner);
-            let basis = self.basis.as_ref().filter(|_| hashes);
+            let basis = self.basis.get().filter(|_| hashes);
             if let Some(basis) = basis {
                 basis.tell(|at, chunks| {
                     if self.stalls.is_over() || self.inner().lost {

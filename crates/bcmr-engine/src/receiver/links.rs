@@ -11,14 +11,20 @@ use fastcopy::errno;
 use fastcopy::meta::Info;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Where the first name of an inode landed.
-pub(crate) struct FirstName<D: Disk> {
+/// Where something landed in this run.
+pub(crate) struct LandedName<D: Disk> {
     dir: Weak<D::Dir>,
     node: Arc<Node>,
     root: Arc<Root<D>>,
     name: NameBuf,
+}
+
+/// Where the first name of an inode landed.
+pub(crate) struct FirstName<D: Disk> {
+    at: LandedName<D>,
     /// The source's, when what landed was read.
     info: Info,
 }
@@ -32,6 +38,20 @@ impl<D: Disk> FirstName<D> {
         (was.kind, was.size, was.mtime) == (info.kind, info.size, info.mtime)
             && (was.ctime == info.ctime || was.nlink != info.nlink)
     }
+}
+
+impl<D: Disk> Deref for FirstName<D> {
+    type Target = LandedName<D>;
+    fn deref(&self) -> &LandedName<D> {
+        &self.at
+    }
+}
+
+impl<D: Disk> LandedName<D> {
+    pub(crate) fn new(dir: &DestDir<D>, name: Name<'_>) -> LandedName<D> {
+        let (weak, name) = (Arc::downgrade(&dir.dir), name.to_owned());
+        LandedName { dir: weak, node: dir.node.clone(), root: dir.root.clone(), name }
+    }
 
     /// The directory it is in: the open handle while there is one, else down from the root, step by step.
     pub(crate) fn open(&self, disk: &D) -> io::Result<Arc<D::Dir>> {
@@ -41,12 +61,18 @@ impl<D: Disk> FirstName<D> {
         self.open_by_names(disk)
     }
 
-    /// As [`FirstName::open`], whatever handle there is: what was in that directory may have been merged into another one,
+    /// As [`LandedName::open`], whatever handle there is: what was in that directory may have been merged into another one,
     /// which another process had made meanwhile.
     pub(crate) fn open_by_names(&self, disk: &D) -> io::Result<Arc<D::Dir>> {
         let names = self.node.names();
         let below = names.len() - self.root.node.names().len().min(names.len());
         down(disk, &self.root, &self.root.dir, names.get(names.len() - below..).unwrap_or_default())
+    }
+
+    /// The file itself, for reading: wherever its directory is by now.
+    pub(crate) fn open_file(&self, disk: &D) -> io::Result<D::File> {
+        let at = |dir: Arc<D::Dir>| disk.open_to_read(&dir, self.name());
+        self.open(disk).and_then(at).or_else(|_| self.open_by_names(disk).and_then(at))
     }
 
     pub(crate) fn name(&self) -> Name<'_> {
@@ -174,13 +200,7 @@ impl<D: Disk> LinkTable<D> {
 
     /// The first of `names` is there.
     pub(crate) fn landed(&self, info: &Info, names: u64, dir: &DestDir<D>, name: Name<'_>) {
-        let at = FirstName {
-            dir: Arc::downgrade(&dir.dir),
-            node: dir.node.clone(),
-            root: dir.root.clone(),
-            name: name.to_owned(),
-            info: *info,
-        };
+        let at = FirstName { at: LandedName::new(dir, name), info: *info };
         let left = names.saturating_sub(1);
         self.inodes().insert(info.id(), InodeState::There { at: Arc::new(at), left });
         self.change.notify_all();

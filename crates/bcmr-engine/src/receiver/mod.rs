@@ -33,6 +33,7 @@ pub(crate) mod plan;
 pub(crate) mod recorder;
 pub(crate) mod resumable;
 pub(crate) mod resume;
+pub(crate) mod run_files;
 pub(crate) mod session;
 pub(crate) mod single;
 pub(crate) mod subtree;

@@ -6,7 +6,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::Follow;
 use crate::sender::chain::Chain;
-use crate::sender::entries::{EntryLook, EntrySender, Examined, attributes_too_large};
+use crate::sender::entries::{EntryLook, EntrySender, Examined, InlineContents, attributes_too_large};
 use crate::sender::item::{self, EntryAttrs};
 use crate::sender::level::{self, Met};
 use crate::sender::moved::MovedIn;
@@ -266,9 +266,15 @@ impl<'s, 'a> Announcer<'s, 'a> {
         let sending = EntrySender(self.sending);
         let inline = sending.only_at_once(&nameless) || sending.unasked_alone();
         let how = EntryLook { place: &nameless, dir, inline };
+        self.buffers.contents.begin(0);
+        let mut repeated: &[usize] = &[];
         let (item, large) =
             match EntrySender(self.sending).look(&mut self.buffers, &how, name.as_name(), kind, &mut raw) {
                 Ok(Examined::Item(item)) => (item, false),
+                Ok(Examined::Repeated(item)) => {
+                    repeated = &[0];
+                    (item, false)
+                }
                 Ok(Examined::Large(item)) => (item, true),
                 Ok(Examined::Linked | Examined::Nothing) => return Ok(()),
                 Err(e) => return self.sending.fail(None, e),
@@ -291,7 +297,8 @@ impl<'s, 'a> Announcer<'s, 'a> {
         if large {
             self.sending.schedule.hand_large(&place, item);
         } else {
-            EntrySender(self.sending).send_batch(&mut self.buffers, &place, vec![item], inline, &raw)?;
+            let along = inline.then_some(InlineContents { raw: &raw, repeated });
+            EntrySender(self.sending).send_batch(&mut self.buffers, &place, vec![item], along)?;
         }
         self.sending.schedule.release(&place);
         Ok(())

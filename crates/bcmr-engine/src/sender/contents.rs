@@ -8,6 +8,7 @@ use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Result};
 use crate::sender::item::Item;
 use crate::sender::place::{AnnouncedDir, DirReply};
+use crate::sender::repeats::BatchContents;
 use crate::sender::schedule::{SentBatch, WantedOf};
 use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::sender::walk::SourceDir;
@@ -28,6 +29,8 @@ const BATCH_BYTES_MAX: usize = CONTENTS_BYTES_MAX - (256 << 10);
 pub(super) enum ReadOutcome {
     /// So many bytes were read, and it did not change.
     Whole(u64),
+    /// The same; but as this content was sent before, only its hash was appended.
+    Repeated,
     /// It did.
     Changed,
 }
@@ -54,6 +57,7 @@ impl ContentSender<'_, '_> {
         let mut dir: Option<Arc<SourceDir>> = None;
         let mut raw = std::mem::take(&mut buffers.raw);
         raw.clear();
+        buffers.contents.begin(stream_for(buffers, &batch.place));
         for (index, of) in wanted {
             let Some(item) = batch.items.get(*index) else { continue };
             if self.0.stopped() {
@@ -61,10 +65,11 @@ impl ContentSender<'_, '_> {
                 return Ok(());
             }
             let mark = raw.len();
+            let own = &mut buffers.contents;
             let mut read = |raw: &mut Vec<u8>| match &dir {
-                Some(dir) => self.wanted(&batch.place, dir, (item, of), raw),
+                Some(dir) => self.wanted(&batch.place, dir, (item, of), own, raw),
                 None => self.0.handles.get(&batch.place).and_then(|opened| {
-                    let outcome = self.wanted(&batch.place, &opened, (item, of), raw);
+                    let outcome = self.wanted(&batch.place, &opened, (item, of), own, raw);
                     dir = Some(opened);
                     outcome
                 }),
@@ -79,6 +84,7 @@ impl ContentSender<'_, '_> {
             };
             match outcome {
                 Ok(ReadOutcome::Whole(_)) => {}
+                Ok(ReadOutcome::Repeated) => self.0.schedule.gave_hash(batch.id, *index),
                 Ok(ReadOutcome::Changed) => {
                     raw.truncate(mark);
                     contents::push_changed(&mut raw);
@@ -112,7 +118,9 @@ impl ContentSender<'_, '_> {
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-        self.0.send_prepared(stream, PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
+        self.0.send_prepared(stream, PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })?;
+        self.0.sent_contents.add(&mut buffers.contents, stream);
+        Ok(())
     }
 
     /// Reads one that was wanted, and appends it.
@@ -121,6 +129,7 @@ impl ContentSender<'_, '_> {
         place: &AnnouncedDir,
         dir: &SourceDir,
         (item, of): (&Item, &WantedOf),
+        batch: &mut BatchContents,
         raw: &mut Vec<u8>,
     ) -> Result<ReadOutcome> {
         let (fd, info) = self.open(dir, &item.name, place.follow)?;
@@ -133,7 +142,7 @@ impl ContentSender<'_, '_> {
             return Ok(ReadOutcome::Changed);
         }
         let size_unreliable = place.size_unreliable;
-        match self.read(dir, &item.name, (&fd, &info), &Manner { of, size_unreliable }, raw)? {
+        match self.read(dir, &item.name, (&fd, &info), &Manner { of, size_unreliable }, batch, raw)? {
             ReadOutcome::Whole(bytes) if bytes != item.size => Ok(ReadOutcome::Changed),
             outcome => Ok(outcome),
         }
@@ -172,6 +181,7 @@ impl ContentSender<'_, '_> {
         name: &NameBuf,
         (fd, info): (&OwnedFd, &Info),
         manner: &Manner<'_>,
+        batch: &mut BatchContents,
         raw: &mut Vec<u8>,
     ) -> Result<ReadOutcome> {
         let fail = |op| move |e| Error::os(op, dir.node.join(name.as_name()), e);
@@ -200,6 +210,7 @@ impl ContentSender<'_, '_> {
             return Ok(ReadOutcome::Changed);
         }
         let content = raw.get(start..).unwrap_or_default();
+        let mut as_it_is = None;
         if let Some(hash) = self.compared(content) {
             raw.truncate(mark);
             contents::push_hashed(raw, info.size, &hash);
@@ -207,7 +218,7 @@ impl ContentSender<'_, '_> {
             let hash = self.hash(content);
             let patch = match manner.of {
                 WantedOf::Rest(index) => rest(index, content),
-                WantedOf::Content | WantedOf::Hash => None,
+                WantedOf::Content | WantedOf::Itself | WantedOf::Hash => None,
             };
             match (manner.of, patch, hash) {
                 (WantedOf::Hash, _, Some(hash)) => {
@@ -218,12 +229,25 @@ impl ContentSender<'_, '_> {
                     raw.truncate(mark);
                     contents::push_patched(raw, &runs, &carried, &hash);
                 }
-                _ => contents::end_content(raw, hash.as_ref()),
+                _ => {
+                    contents::end_content(raw, hash.as_ref());
+                    as_it_is = hash;
+                }
             }
         }
         let after = Info::of(fd).map_err(fail(Op::Stat))?;
-        let whole = info.same_content(&after);
-        Ok(if whole { ReadOutcome::Whole(info.size) } else { ReadOutcome::Changed })
+        if !info.same_content(&after) {
+            return Ok(ReadOutcome::Changed);
+        }
+        if let Some(hash) = as_it_is
+            && self.0.sent_contents.has(&hash, info.size, batch)
+            && !matches!(manner.of, WantedOf::Itself)
+        {
+            raw.truncate(mark);
+            contents::push_hashed(raw, info.size, &hash);
+            return Ok(ReadOutcome::Repeated);
+        }
+        Ok(ReadOutcome::Whole(info.size))
     }
 
     /// The hash that stands for a content where nothing is copied and the whole of it is compared.

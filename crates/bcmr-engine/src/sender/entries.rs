@@ -36,6 +36,8 @@ const _: () = assert!(BATCH_ENTRIES <= ENTRIES_MAX);
 pub(super) enum Examined {
     /// An entry; when contents go along, its content was appended.
     Item(Item),
+    /// The same; but only the hash was appended, as that content was sent before.
+    Repeated(Item),
     /// A large file.
     Large(Item),
     /// Another name of a file that has several: to be sent without its content.
@@ -100,7 +102,9 @@ impl EntrySender<'_, '_> {
     ) -> Result<bool> {
         let mut raw = std::mem::take(&mut buffers.raw);
         raw.clear();
+        buffers.contents.begin(stream_for(buffers, how.place));
         let mut items: Vec<Item> = Vec::new();
+        let mut repeated = Vec::new();
         let (mut content_bytes, mut entry_bytes) = (0, 0);
         while let Some((name, kind)) = names.get(*index) {
             let full = items.len() >= BATCH_ENTRIES
@@ -110,8 +114,12 @@ impl EntrySender<'_, '_> {
                 break;
             }
             *index += 1;
-            match self.look(buffers, how, name, kind, &mut raw) {
-                Ok(Examined::Item(item)) => {
+            let examined = self.look(buffers, how, name, kind, &mut raw);
+            if let Ok(Examined::Repeated(_)) = examined {
+                repeated.push(items.len());
+            }
+            match examined {
+                Ok(Examined::Item(item) | Examined::Repeated(item)) => {
                     content_bytes += if item.is_file() { item.size } else { 0 };
                     entry_bytes += item.bytes();
                     items.push(item);
@@ -124,7 +132,8 @@ impl EntrySender<'_, '_> {
         }
         let any = !items.is_empty();
         if any {
-            self.send_batch(buffers, how.place, items, how.inline, &raw)?;
+            let along = how.inline.then_some(InlineContents { raw: &raw, repeated: &repeated });
+            self.send_batch(buffers, how.place, items, along)?;
         }
         buffers.raw = raw;
         Ok(any)
@@ -256,8 +265,12 @@ impl EntrySender<'_, '_> {
             }
             let mark = raw.len();
             let manner = Manner { of: &WantedOf::Content, size_unreliable: place.size_unreliable };
-            match ContentSender(self.0).read(dir, &owned, (&fd, &info), &manner, raw) {
+            match ContentSender(self.0).read(dir, &owned, (&fd, &info), &manner, &mut buffers.contents, raw) {
                 Ok(ReadOutcome::Whole(size)) => item.size = size,
+                Ok(ReadOutcome::Repeated) => {
+                    self.count(&item);
+                    return Ok(Examined::Repeated(item));
+                }
                 Ok(ReadOutcome::Changed) if place.size_unreliable => {
                     raw.truncate(mark);
                     item.size = self.learn(dir, name, &fd)?;
@@ -335,27 +348,24 @@ impl EntrySender<'_, '_> {
         buffers: &mut WorkerBuffers,
         place: &Arc<AnnouncedDir>,
         items: Vec<Item>,
-        inline: bool,
-        raw: &[u8],
+        along: Option<InlineContents<'_>>,
     ) -> Result<()> {
         let stream = stream_for(buffers, place);
         self.0.tell_owners(stream, items.iter().map(|item| (&item.info, &item.attrs)))?;
-        let (batch, turn) = self.0.schedule.batch(place, items, stream);
-        let made = self.batch_frame(stream, &batch, inline, raw);
+        let repeated = along.as_ref().map_or(&[][..], |along| along.repeated);
+        let (batch, turn) = self.0.schedule.batch(place, items, stream, repeated);
+        let made = self.batch_frame(stream, &batch, along.map(|along| along.raw));
         let (made, held) = match made {
             Ok(frame) => (Ok(()), vec![frame]),
             Err(e) => (Err(e), Vec::new()),
         };
-        self.0.end_turn(stream, turn, held).and(made)
+        self.0.end_turn(stream, turn, held).and(made)?;
+        self.0.sent_contents.add(&mut buffers.contents, stream);
+        Ok(())
     }
 
-    fn batch_frame(
-        &self,
-        stream: usize,
-        batch: &SentBatch,
-        inline: bool,
-        raw: &[u8],
-    ) -> Result<PreparedFrame> {
+    fn batch_frame(&self, stream: usize, batch: &SentBatch, along: Option<&[u8]>) -> Result<PreparedFrame> {
+        let (inline, raw) = (along.is_some(), along.unwrap_or_default());
         let entries: Vec<_> = batch.items.iter().map(Item::entry).collect();
         let mut frame = self.0.room(stream);
         let dir = batch.place.id;
@@ -414,6 +424,14 @@ impl EntrySender<'_, '_> {
         self.0.tell_owners(0, iter::once((&item.info, &item.attrs)))?;
         self.0.send(&Message::Large { file, dir: place.id, entry: item.entry() })
     }
+}
+
+/// What goes along with the entries of a batch.
+pub(super) struct InlineContents<'r> {
+    /// Their contents.
+    pub(super) raw: &'r [u8],
+    /// Of which of them it is only the hash.
+    pub(super) repeated: &'r [usize],
 }
 
 /// How names of one directory are looked at.

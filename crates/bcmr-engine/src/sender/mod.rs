@@ -26,6 +26,7 @@ pub(crate) mod push;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // trees are made, and swapped, by path
 mod push_tests;
+mod repeats;
 mod schedule;
 pub(crate) mod sending;
 mod taking;

@@ -111,7 +111,10 @@ pub(super) struct SentBatch {
 
 /// How much is wanted of an entry.
 pub(super) enum WantedOf {
+    /// Its content, or the hash of one that was sent before.
     Content,
+    /// Its content, after something else was given that did not help.
+    Itself,
     /// Its hash.
     Hash,
     /// What it has beside these chunks.
@@ -364,15 +367,22 @@ impl<'p> Schedule<'p> {
     }
 
     /// Makes a batch of what room was reserved for, before it is sent: the answer may come at once. On a stream other
-    /// than 0, its directory's end waits until it is settled. The turn makes batches come in the order of their numbers.
+    /// than 0, its directory's end waits until it is settled. The turn makes batches come in the order of their numbers. Of the
+    /// entries `repeated` only the hash goes along.
     pub(super) fn batch(
         &self,
         place: &Arc<AnnouncedDir>,
         items: Vec<Item>,
         stream: usize,
+        repeated: &[usize],
     ) -> (Arc<SentBatch>, u64) {
         // Also with what went inline: a further name of a file may be wanted after all when its first could not be landed.
-        let given = vec![GivenOf::Nothing; items.len()];
+        let mut given = vec![GivenOf::Nothing; items.len()];
+        for index in repeated {
+            if let Some(given) = given.get_mut(*index) {
+                *given = GivenOf::Part;
+            }
+        }
         let elsewhere = stream != 0;
         if elsewhere {
             place.hold();
@@ -400,6 +410,15 @@ impl<'p> Schedule<'p> {
             known.open -= 1;
         }
         queues.settle(batch.id);
+    }
+
+    /// Only the hash of a content was given: the content may still be wanted, once.
+    pub(super) fn gave_hash(&self, batch: u64, entry: usize) {
+        let mut queues = self.lock();
+        let known = queues.batches.get_mut(&batch);
+        if let Some(given) = known.and_then(|known| known.given.get_mut(entry)) {
+            *given = GivenOf::Part;
+        }
     }
 
     /// Names were looked at.
@@ -686,14 +705,22 @@ impl Queues {
         let mut chunks = self.chunks_waiting;
         let known = self.waiting(batch)?;
         let mut wanted = Vec::new();
-        for (entry, of) in entries {
+        for (entry, mut of) in entries {
             let index = usize::try_from(entry).unwrap_or(usize::MAX);
             let is_file = known.batch.items.get(index).is_some_and(Item::is_file);
-            let now = if matches!(of, WantedOf::Content) { GivenOf::Content } else { GivenOf::Part };
+            let now = match of {
+                WantedOf::Content | WantedOf::Itself => GivenOf::Content,
+                WantedOf::Hash | WantedOf::Rest(_) => GivenOf::Part,
+            };
             match known.given.get_mut(index) {
                 // Each content once, and a part before it once: a peer that could ask again and again could keep this side
                 // busy for ever.
-                Some(given) if is_file && *given < now => *given = now,
+                Some(given) if is_file && *given < now => {
+                    if *given == GivenOf::Part {
+                        of = WantedOf::Itself;
+                    }
+                    *given = now;
+                }
                 _ => return Err(breach(Reason::EntryNotThere.about(entry).about(batch))),
             }
             chunks += of.chunks();
@@ -837,5 +864,8 @@ mod tests {
         assert!(queues.wants(1, of(0, content)).is_ok() && queues.wants(1, of(0, content)).is_err());
         assert!(queues.wants(1, of(1, content)).is_ok() && queues.wants(1, of(1, hash)).is_err());
         assert!(queues.wants(1, of(2, hash)).is_err() && queues.wants(2, of(0, hash)).is_err());
+        // Behind a part nothing stands for the content any more.
+        let wanted: Vec<_> = queues.answers.iter().filter_map(|(_, wanted)| wanted.first()).collect();
+        assert!(matches!(wanted[..], [(0, WantedOf::Hash), (0, WantedOf::Itself), (1, WantedOf::Content)]));
     }
 }

@@ -17,6 +17,7 @@ use crate::sender::out::{FilePart, Out, SendObserver};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::packers::Packers;
 use crate::sender::place::{AnnouncedDir, Handles};
+use crate::sender::repeats::{BatchContents, SentContents};
 use crate::sender::schedule::{MessageRules, Schedule, StopReason};
 use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
@@ -45,6 +46,8 @@ pub(crate) struct How {
     pub(crate) packed: bool,
     /// The receiver may ask for parts of small files; only when both sides know how.
     pub(crate) parts: bool,
+    /// Of a content that was sent before its hash is enough; only when both sides know how.
+    pub(crate) repeats: bool,
     /// The receiver is told what only the sender can tell to be left out; only when both sides know how.
     pub(crate) names_left_out: bool,
     /// The two sides are compared: the side that compares says itself what a copy would not make.
@@ -88,6 +91,8 @@ pub(super) struct WorkerBuffers {
     pub(super) attrs: XattrBuffer,
     /// Content before it is packed.
     pub(super) raw: Vec<u8>,
+    /// What of it may come again.
+    pub(super) contents: BatchContents,
     /// The stream it sends on, where it may choose.
     pub(super) stream: usize,
 }
@@ -108,6 +113,7 @@ pub(super) struct Sending<'a> {
     pub(super) moved: MovedDirs,
     pace: Option<Mutex<Pace>>,
     pub(super) packers: Packers,
+    pub(super) sent_contents: SentContents,
     owners: OwnerNames,
     /// Offers go out in the order of their numbers.
     pub(super) offers: Mutex<()>,
@@ -131,6 +137,7 @@ impl<'a> Sending<'a> {
             moved: MovedDirs::default(),
             pace: auto.then(|| Mutex::new(Pace::new(threads(streams), streams, 0))),
             packers: Packers::default(),
+            sent_contents: SentContents::new(push.how.repeats && !push.how.fast),
             owners: OwnerNames::new(push.how.accounts, &push.policy.preserve, streams),
             offers: Mutex::new(()),
             began: Instant::now(),

@@ -11,7 +11,8 @@ mod index;
 mod shelf;
 mod tests;
 
-use crate::blocks::{BLOCK_BYTES, Cv, PIECE_BYTES};
+use crate::blocks::{BLOCK_BYTES, Cv, PIECE_BYTES, values_of};
+use crate::stem::stem_of;
 use blake3::hazmat::HasherExt;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
@@ -256,6 +257,16 @@ impl Store {
         *hasher.finalize().as_bytes()
     }
 
+    /// What the file is called that came last from a source of nearly this name, on the same machine. `None`: the name says nothing.
+    fn stem_key(&self, source: &CameFrom) -> Option<Key> {
+        let stem = stem_of(source.path.file_name()?.as_bytes())?;
+        let mut hasher = blake3::Hasher::new_keyed(&self.scope);
+        hasher.update(b"stem");
+        hasher.update(&source.machine.to_le_bytes());
+        hasher.update(blake3::hash(&stem).as_bytes());
+        Some(*hasher.finalize().as_bytes())
+    }
+
     /// What a file from a source is called that is made of these blocks.
     fn content_key(&self, values: &[Cv]) -> Key {
         let mut hasher = blake3::Hasher::new_keyed(&self.scope);
@@ -275,7 +286,15 @@ impl Store {
 
     /// The file that landed last from a source, if it is still as it landed. What it contains now is not looked at.
     pub(crate) fn landed_from(&self, source: &CameFrom) -> Option<Arc<OwnedFd>> {
-        let key = self.source_key(source);
+        self.landed_as(self.source_key(source))
+    }
+
+    /// The file that landed last from a source on the same machine whose name differs in digits and punctuation at most.
+    pub(crate) fn landed_like(&self, source: &CameFrom) -> Option<Arc<OwnedFd>> {
+        self.landed_as(self.stem_key(source)?)
+    }
+
+    fn landed_as(&self, key: Key) -> Option<Arc<OwnedFd>> {
         let file = self.landed_file(key, 0)?;
         self.later(&mut self.state(), Deferred::Used(key));
         Some(file)
@@ -434,7 +453,10 @@ impl Store {
                 && block.at.checked_add(block.len).is_some_and(|end| end <= info.size)
         };
         let whole: Vec<Cv> = blocks.iter().map(|block| block.cv).collect();
-        let mut files = source.map(|source| [self.content_key(&whole), self.source_key(source)]);
+        let mut files = source.map(|source| {
+            let own = [self.content_key(&whole), self.source_key(source)];
+            own.into_iter().chain(self.stem_key(source))
+        });
         let fitting = blocks.iter().filter(fits);
         self.keep(&landed, fitting.clone());
         let mut blocks = fitting.peekable();
@@ -566,29 +588,4 @@ impl Store {
         }
         Ok((fd, info))
     }
-}
-
-/// The chaining values of all blocks of a file; `None` where it cannot be read.
-fn values_of(file: &OwnedFd) -> Option<Vec<Cv>> {
-    let size = Info::of(file).ok()?.size;
-    let mut room = vec![0; PIECE_BYTES];
-    let mut values = Vec::new();
-    for start in (0..size).step_by(BLOCK_BYTES as usize) {
-        let end = size.min(start + BLOCK_BYTES);
-        let mut value = blake3::Hasher::new();
-        value.set_input_offset(start);
-        let mut at = start;
-        while at < end {
-            let piece =
-                room.get_mut(..usize::try_from(end - at).map_or(PIECE_BYTES, |n| n.min(PIECE_BYTES)))?;
-            let read = read_full(file, at, piece).ok()?;
-            if read < piece.len() {
-                return None;
-            }
-            value.update(piece);
-            at += read as u64;
-        }
-        values.push(value.finalize_non_root());
-    }
-    Some(values)
 }

@@ -168,6 +168,43 @@ fn a_file_is_known_by_where_it_came_from() {
     assert_eq!((size(&store, &one), size(&store, &other)), (None, None));
 }
 
+/// So is the last one from a source of nearly its name, wherever that was on the same machine.
+#[test]
+fn a_file_is_known_by_what_its_source_is_called() {
+    let g = Ground::new();
+    let source = |machine, path: &str| CameFrom { machine, path: path.into() };
+    let store = g.open(0);
+    let size =
+        |store: &Store, from: &CameFrom| store.landed_like(from).map(|file| Info::of(&*file).unwrap().size);
+    for (name, bytes, from) in [
+        ("first", B + 1, "a/dump-1.sql"),
+        ("second", B + 2, "b/dump-2.sql"),
+        ("other", B + 3, "b/dump-2.img"),
+    ] {
+        let d = data(bytes, bytes);
+        g.land(name, &d);
+        store.remember(Path::new(name), &blocks(&d), Some(&source(1, from)));
+    }
+    store.flush();
+    for store in [store, g.open(0)] {
+        assert_eq!(size(&store, &source(1, "c/Dump (3).SQL")), Some(B + 2), "the last of them");
+        assert_eq!(size(&store, &source(1, "dump-0.img")), Some(B + 3));
+        assert_eq!(size(&store, &source(2, "b/dump-2.sql")), None, "of another machine");
+        assert_eq!(size(&store, &source(1, "b/dumper.sql")), None, "of another name");
+        assert_eq!(size(&store, &source(1, "b/1")), None, "of a name that says nothing");
+        assert_eq!(size(&store, &source(1, "/")), None, "of none");
+    }
+    // One who names its key's ingredients as a block's value finds nothing.
+    let made_of = [b"stem".as_slice(), &1_u64.to_le_bytes(), blake3::hash(b"dump.sql").as_bytes()].concat();
+    let store = g.open(0);
+    for at in 0..=made_of.len() - 32 {
+        let cv = made_of[at..at + 32].try_into().unwrap();
+        assert!([1, B].iter().all(|len| store.find(&Block { cv, at: 0, len: *len }).is_none()));
+    }
+    fs::write(g.root().join("second"), data(9, B)).unwrap();
+    assert_eq!(size(&store, &source(1, "dump-3.sql")), None, "it was written into");
+}
+
 #[test]
 fn a_file_may_be_named_by_its_absolute_path_below_the_root() {
     let g = Ground::new();

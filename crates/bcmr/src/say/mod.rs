@@ -950,7 +950,7 @@ pub fn receipt(show: &Show, r: &Receipt) -> Vec<String> {
         lines.push(format!("verified: {} read back from {from}, equal to the source", size(r.verified)));
         lines.extend(r.root.map(|root| format!("root hash: {}", hex(&root))));
     }
-    let resumed = r.reused.saturating_sub(r.from_basis).saturating_sub(r.from_store);
+    let resumed = [r.from_basis, r.from_store, r.from_run].into_iter().fold(r.reused, u64::saturating_sub);
     if resumed > 0 {
         lines.push(format!("reused: {} that an earlier run had copied", size(resumed)));
     }
@@ -961,6 +961,9 @@ pub fn receipt(show: &Show, r: &Receipt) -> Vec<String> {
     }
     if let store @ 1.. = if told { 0 } else { r.from_store } {
         lines.push(format!("reused: {} from the store of blocks at the destination", size(store)));
+    }
+    if let run @ 1.. = if told { 0 } else { r.from_run } {
+        lines.push(format!("reused: {} that had come before in this run", size(run)));
     }
     if r.cloned.0 > 0 {
         let (count, bytes) = (files(r.cloned.0), size(r.cloned.1));

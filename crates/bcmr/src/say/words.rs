@@ -548,6 +548,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::FromStore => {
             "{0} bytes came from the store of blocks at the destination, and not over the line"
         }
+        Reason::FromRun => "{0} bytes had come before in this run, and did not cross the line again",
         Reason::FromBasis => "{0} bytes were reused from what was there before, and did not cross the line",
         Reason::SaidAndCame => "it was said to have {0} bytes, and {1} came",
         Reason::ConnectingAgain => "connecting again in {0} s, {1} more tries after that",

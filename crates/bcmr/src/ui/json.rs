@@ -156,11 +156,14 @@ enum Body<'a> {
         /// Of what was verified: the BLAKE3 of the sorted lines that `b3sum` prints of it in the destination.
         #[serde(skip_serializing_if = "Option::is_none")]
         root: Option<String>,
-        /// Bytes that an earlier run had copied, or that were there in older versions, under other names or in the store.
+        /// Bytes that an earlier run had copied, or that were there in older versions, under other names, in the store or in what came before.
         reused: u64,
         /// Those of them that came from the store of blocks at the destination; absent when none did.
         #[serde(skip_serializing_if = "Option::is_none")]
         from_store: Option<u64>,
+        /// Those of them that had come before in the same run; absent when none did.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from_run: Option<u64>,
         /// Files whose blocks are shared with the source.
         cloned: Cloned,
         /// Left alone because they were there.
@@ -416,6 +419,7 @@ pub fn receipt(show: &Show, r: &Receipt) -> String {
         root: r.root.map(|root| HEXLOWER.encode(&root)),
         reused: r.reused,
         from_store: (r.from_store > 0).then_some(r.from_store),
+        from_run: (r.from_run > 0).then_some(r.from_run),
         cloned: Cloned { files: r.cloned.0, bytes: r.cloned.1 },
         kept: r.kept,
         excluded: r.excluded,

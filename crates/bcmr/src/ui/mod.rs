@@ -185,6 +185,7 @@ struct Ui<'a> {
     /// Bytes that were there in older versions, or under other names.
     from_basis: AtomicU64,
     from_store: AtomicU64,
+    from_run: AtomicU64,
 }
 
 /// Both streams and what stands on them.
@@ -228,10 +229,10 @@ impl Ui<'_> {
         if let Event::Resumed { bytes, .. } = event {
             self.resumed.fetch_add(bytes, Ordering::Relaxed);
         }
-        if let Event::Note(Note { reason: from @ (Reason::FromBasis | Reason::FromStore), about }) = &event
+        if let Event::Note(Note { reason, about }) = &event
+            && let Some(sum) = self.saved(*reason)
             && let Some(About::Text(bytes)) = about.first()
         {
-            let sum = if *from == Reason::FromStore { &self.from_store } else { &self.from_basis };
             sum.fetch_add(bytes.parse().unwrap_or(0), Ordering::Relaxed);
         }
         let screen = &mut *self.screen();
@@ -300,6 +301,7 @@ impl<'a> Ui<'a> {
             resumed: AtomicU64::new(0),
             from_basis: AtomicU64::new(0),
             from_store: AtomicU64::new(0),
+            from_run: AtomicU64::new(0),
             show,
             began: Instant::now(),
             progress: Arc::default(),
@@ -491,9 +493,19 @@ impl<'a> Ui<'a> {
         copies && !s.cancelled && !self.is_by_scp() && s.files + s.dirs + s.others > 0
     }
 
+    /// What a note says is added to, where it says what need not cross.
+    fn saved(&self, reason: Reason) -> Option<&AtomicU64> {
+        match reason {
+            Reason::FromBasis => Some(&self.from_basis),
+            Reason::FromStore => Some(&self.from_store),
+            Reason::FromRun => Some(&self.from_run),
+            _ => None,
+        }
+    }
+
     /// Bytes that this run need not copy, or send.
     fn reused(&self) -> u64 {
-        let all = [&self.resumed, &self.from_basis, &self.from_store];
+        let all = [&self.resumed, &self.from_basis, &self.from_store, &self.from_run];
         all.iter().fold(0, |sum, one| sum.saturating_add(one.load(Ordering::Relaxed)))
     }
 
@@ -519,6 +531,7 @@ impl<'a> Ui<'a> {
             reused,
             from_basis: self.from_basis.load(Ordering::Relaxed),
             from_store: self.from_store.load(Ordering::Relaxed),
+            from_run: self.from_run.load(Ordering::Relaxed),
             cloned: (
                 progress.cloned_files.load(Ordering::Relaxed),
                 progress.cloned_bytes.load(Ordering::Relaxed),

@@ -37,6 +37,8 @@ pub struct Receipt {
     pub from_basis: u64,
     /// And those that came from the store of blocks at the destination.
     pub from_store: u64,
+    /// And those that had come before in the same run.
+    pub from_run: u64,
     /// Files and bytes whose blocks are shared with the source.
     pub cloned: (u64, u64),
     /// Left alone because they were there.

@@ -51,7 +51,22 @@ enum AskedFor {
     Nothing,
     /// A part of it, or its hash.
     Part,
+    /// Its content. Of one that came before the hash may come instead.
     Content,
+    /// Its content, after something that did not help.
+    Itself,
+}
+
+impl AskedFor {
+    /// Whether an answer is to be made a content of with what is here; `repeats`: contents that came before need not come again.
+    fn takes(self, item: &Item<'_>, repeats: bool) -> bool {
+        match self {
+            AskedFor::Part => matches!(item, Item::Hashed { .. } | Item::Patched { .. }),
+            // [repeats.hash]
+            AskedFor::Nothing | AskedFor::Content => repeats && matches!(item, Item::Hashed { .. }),
+            AskedFor::Itself => false,
+        }
+    }
 }
 
 /// A batch with entries that wait for their content or for another name of the same file.
@@ -121,7 +136,8 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
         } else if !files.packed.is_empty() {
             return Err(refused(Reason::ContentsNotAnnounced));
         }
-        self.later = std::mem::take(&mut self.wanted);
+        let rest = std::mem::take(&mut self.wanted);
+        self.later.extend(rest);
         Ok(())
     }
 
@@ -141,7 +157,8 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
         } else {
             contents::items_up_to(bytes, t.what.hashes, files.len())
         };
-        let (mut came, mut again) = (Vec::new(), Vec::new());
+        let repeats = D::TAKES_BYTES && t.what.repeats;
+        let (mut came, mut missed) = (Vec::new(), Vec::new());
         let (mut count, mut made_bytes) = (0, 0);
         for index in files {
             let item = match items.next() {
@@ -154,11 +171,13 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
             let Some(want) = wanted.iter().find(|want| want.index == *index) else { continue };
             let verdict = want.verdict;
             let mut made = None;
-            if want.asked == AskedFor::Part && matches!(item, Item::Hashed { .. } | Item::Patched { .. }) {
-                made = t.to.made(&self.slot, meta, verdict, &item);
+            if want.asked.takes(&item, repeats) {
+                made = repeats.then(|| t.to.repeated(meta, verdict, &item)).flatten();
+                if made.is_none() && want.asked == AskedFor::Part {
+                    made = t.to.made(&self.slot, meta, verdict, &item);
+                }
                 let Some(bytes) = &made else {
-                    // What is here is not what it looked like.
-                    again.push(*want);
+                    missed.push((*want, meta, item));
                     continue;
                 };
                 made_bytes += bytes.len();
@@ -171,6 +190,23 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
         }
         if items.next().is_some() {
             return Err(refused(Reason::MoreContentsThanEntries));
+        }
+        t.to.land(buffers, &self.slot, self.way, &mut came)?;
+        let mut again = Vec::new();
+        made_bytes = 0;
+        for (want, meta, item) in missed {
+            // What it repeats may have come in this very message. Else what is here is not what it looked like.
+            let made = repeats.then(|| t.to.repeated(meta, want.verdict, &item)).flatten();
+            let Some(bytes) = &made else {
+                again.push(WantedEntry { asked: AskedFor::Part, ..want });
+                continue;
+            };
+            made_bytes += bytes.len();
+            came.push(Arrived { meta, verdict: want.verdict, item: Some(item), made });
+            if came.len() >= room || made_bytes >= limits::CONTENTS_BYTES_MAX {
+                t.to.land(buffers, &self.slot, self.way, &mut came)?;
+                made_bytes = 0;
+            }
         }
         t.to.land(buffers, &self.slot, self.way, &mut came)?;
         drop(came);
@@ -215,7 +251,11 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
             if let Wanted::Rest(chunks) = &wanted {
                 chunks_left = chunks_left.saturating_sub(chunks.len());
             }
-            want.asked = if wanted == Wanted::Content { AskedFor::Content } else { AskedFor::Part };
+            want.asked = match (&wanted, want.asked) {
+                (Wanted::Content, AskedFor::Nothing) => AskedFor::Content,
+                (Wanted::Content, _) => AskedFor::Itself,
+                (Wanted::Hash | Wanted::Rest(_), _) => AskedFor::Part,
+            };
             entries.push(WantedPart { entry: want.index as u64, wanted });
         }
         let batch = self.id;

@@ -156,6 +156,10 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
     fn made(&self, _: &FarTask<Self>, _: &Meta, _: Self::Verdict, _: &Item<'_>) -> Option<Vec<u8>> {
         None
     }
+    /// The content that a hash stands for, where it has landed before in this transfer.
+    fn repeated(&self, _: &Meta, _: Self::Verdict, _: &Item<'_>) -> Option<Vec<u8>> {
+        None
+    }
     /// Files that are given to [`WireDestination::land`] at a time.
     fn room(&self, pair: &FarTask<Self>) -> usize;
     /// Takes entries that came.
