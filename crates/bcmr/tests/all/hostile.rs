@@ -16,6 +16,7 @@ mod peer;
 mod planned;
 mod put;
 mod random;
+mod repeats;
 mod server;
 mod store;
 mod survey;

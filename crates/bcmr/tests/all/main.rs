@@ -47,6 +47,7 @@ mod remote;
 mod remote_direct;
 mod remote_lost;
 mod remote_ssh;
+mod repeats;
 mod resume;
 mod rules;
 mod shells;
