@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 19] = [
+const TARGETS: [(&str, u32); 20] = [
     ("frames", 4096),
     ("message", 4096),
     ("handshake", 256),
@@ -24,6 +24,7 @@ const TARGETS: [(&str, u32); 19] = [
     ("manifest", 512),
     ("plan", 4096),
     ("receipt", 1024),
+    ("held", 256),
     ("changes", 1024),
     ("ctl", 128),
     ("state", 64),

@@ -1,16 +1,17 @@
 //! What only root can set (owner, setuid, kind), as an attribute of an ordinary file says it: `--fake-super`. The form is rsync's:
-//! mode with its kind in octal, number of the device, user and group.
+//! mode with its kind in octal, number of the device, user and group. ACLs stand beside it ([`held_acl`]).
 //!
 //! Must not know which side of a copy reads it, nor what becomes of it.
 
+use crate::held_acl::{self, AclKind, HeldAcl};
 use crate::policy::{Preserve, Privileged};
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{Info, Kind};
-use fastcopy::xattr::{self, Of, XattrBuffer};
+use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The attribute's name.
 pub(crate) const ATTRIBUTE: &CStr = c"user.rsync.%stat";
@@ -139,9 +140,42 @@ pub(crate) fn meant(of: Of<'_>, info: Info) -> io::Result<Option<Info>> {
     })
 }
 
+/// Whether the ACLs that something holds can be read, which is meant to be `info`.
+pub(crate) fn acls_are_readable(of: Of<'_>, info: &Info) -> io::Result<bool> {
+    let mut value = Vec::new();
+    for (attr, which) in
+        [(held_acl::ACCESS, AclKind::Access(info.mode)), (held_acl::DEFAULT, AclKind::Default)]
+    {
+        let held = xattr::get(of, attr, &mut value)?;
+        if held.is_some_and(|held| HeldAcl::parsed(held, which).is_none()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The same of what is to be replaced or brought up to date: what cannot be read has an owner that nothing has.
 pub(crate) fn meant_or_stale(of: Of<'_>, info: Info) -> io::Result<Info> {
     Ok(meant(of, info)?.unwrap_or(Info { uid: u32::MAX, ..info }))
+}
+
+/// What really is there of something that is meant to be `info`, and held.
+pub(crate) fn holding(info: &Info) -> Info {
+    let (kind, size) = match info.kind {
+        Kind::Dir => (Kind::Dir, info.size),
+        Kind::File | Kind::Link => (Kind::File, info.size),
+        _ => (Kind::File, 0),
+    };
+    Info { kind, size, ..*info }
+}
+
+/// What a directory of a destination is meant to be.
+pub(crate) fn dir_as(privileged: Privileged, dir: &Dir) -> io::Result<Info> {
+    let info = dir.info()?;
+    match privileged {
+        Privileged::Real => Ok(info),
+        Privileged::Held => meant_or_stale(Of::Handle(dir.as_fd()), info),
+    }
 }
 
 /// Whether an attribute is one of those that hold something.
@@ -160,8 +194,28 @@ fn is_roots(attr: &[u8]) -> bool {
     [&b"security."[..], b"trusted."].iter().any(|family| attr.starts_with(family))
 }
 
+/// What holds an ACL.
+fn held_acl_of(acl: &CStr) -> Option<&'static CStr> {
+    [(ACL_ACCESS, held_acl::ACCESS), (ACL_DEFAULT, held_acl::DEFAULT)]
+        .into_iter()
+        .find_map(|(real, held)| (real == acl).then_some(held))
+}
+
+/// The ACL that such an attribute holds.
+fn acl_of_held(attr: &CStr) -> Option<&'static CStr> {
+    [ACL_ACCESS, ACL_DEFAULT].into_iter().find(|real| held_acl_of(real) == Some(attr))
+}
+
+/// Whether an attribute holds an ACL.
+pub(crate) fn is_held_acl(attr: &[u8]) -> bool {
+    [held_acl::ACCESS, held_acl::DEFAULT].iter().any(|held| held.to_bytes() == attr)
+}
+
 /// The name that an attribute has where it is held.
 pub(crate) fn held_name(attr: &CStr) -> Cow<'_, CStr> {
+    if let Some(acl) = held_acl_of(attr) {
+        return Cow::Borrowed(acl);
+    }
     if !is_roots(attr.to_bytes()) {
         return Cow::Borrowed(attr);
     }
@@ -174,11 +228,14 @@ fn meant_name(attr: &CStr) -> Option<&CStr> {
     if !is_of_family(attr.to_bytes()) {
         return Some(attr);
     }
+    if let Some(acl) = acl_of_held(attr) {
+        return Some(acl);
+    }
     let rest = CStr::from_bytes_with_nul(attr.to_bytes_with_nul().get(FAMILY.len()..)?).ok()?;
     is_roots(rest.to_bytes()).then_some(rest)
 }
 
-/// As [`xattr::read`], with the names that attributes are meant to have on that side.
+/// As [`xattr::read`], with the names and values that attributes are meant to have on that side.
 pub(crate) fn read_attributes(
     of: Of<'_>,
     side: Privileged,
@@ -192,9 +249,34 @@ pub(crate) fn read_attributes(
             of,
             buffer,
             |attr| meant_name(attr).is_some_and(&wanted),
-            |attr, value| meant_name(attr).map_or(Ok(()), |attr| each(attr, value)),
+            |attr, value| {
+                let Some(meant) = meant_name(attr) else { return Ok(()) };
+                if acl_of_held(attr).is_some() {
+                    return each(meant, &held_value(of, meant, value)?);
+                }
+                // An ACL that is held counts, and not the one beside it.
+                let counts = match held_acl_of(meant) {
+                    Some(held) => xattr::get(of, held, &mut Vec::new())?.is_none(),
+                    None => true,
+                };
+                if counts { each(meant, value) } else { Ok(()) }
+            },
         ),
     }
+}
+
+/// An ACL that is held, as the kernel says it. What says nothing is none that anything has.
+fn held_value(of: Of<'_>, acl: &CStr, value: &[u8]) -> io::Result<Vec<u8>> {
+    let which = if acl == ACL_ACCESS {
+        let info = match of {
+            Of::Handle(fd) => Info::of(fd)?,
+            Of::At(dir, name) => dir.stat(name)?,
+        };
+        AclKind::Access(meant_or_stale(of, info)?.mode)
+    } else {
+        AclKind::Default
+    };
+    Ok(HeldAcl::parsed(value, which).map_or_else(|| vec![0], |acl| acl.kernel()))
 }
 
 /// Where a link leads that a file stands for.
@@ -284,6 +366,9 @@ mod tests {
         ] {
             assert_eq!(held_name(name).as_ref(), held);
             assert_eq!(meant_name(held), Some(name));
+        }
+        for (name, held) in [(ACL_ACCESS, c"user.rsync.%aacl"), (ACL_DEFAULT, c"user.rsync.%dacl")] {
+            assert_eq!((held_name(name).as_ref(), meant_name(held)), (held, Some(name)));
         }
         for none in [ATTRIBUTE, c"user.rsync.", c"user.rsync.user.a", c"user.rsync.system.posix_acl_access"] {
             assert_eq!(meant_name(none), None, "{none:?}");

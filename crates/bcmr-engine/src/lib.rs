@@ -17,6 +17,7 @@ mod disk;
 pub mod error;
 pub mod event;
 mod fault;
+mod held_acl;
 mod held_stat;
 mod node;
 mod ordered;
@@ -40,6 +41,8 @@ mod store;
 pub use chunks::fuzz as chunks_fuzz;
 #[cfg(fuzzing)]
 pub use codec::fuzz as codec_fuzz;
+#[cfg(fuzzing)]
+pub use held_acl::fuzz as held_fuzz;
 #[cfg(fuzzing)]
 pub use plan::fuzz as plan_fuzz;
 #[cfg(fuzzing)]

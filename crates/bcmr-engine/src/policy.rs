@@ -704,12 +704,23 @@ impl CopyPolicy {
     /// The same with what going on where a run stopped needs of the rest: what is there and complete must be known again
     /// (size and mtime, so times are kept), and a name must mean that its content is on stable storage (R2).
     pub(crate) fn resuming(self) -> CopyPolicy {
-        if !self.resume.has_sessions() {
+        // A move believes nothing that is there: what an earlier run has landed is landed again, or its mark says what it is (R8).
+        if !self.resume.has_sessions() || self.leaving.goes() {
             return self;
         }
         let collide = if self.collide == Collide::Replace { Collide::IfDifferent } else { self.collide };
         let preserve = Preserve { times: true, ..self.preserve };
         CopyPolicy { collide, preserve, durability: Durability::Medium, ..self }
+    }
+
+    /// How the rest is done where what only the destination has went first: `left` entries are in the way of something else, and go in
+    /// the end, as ever, and nothing else then.
+    pub(crate) fn after_deleting(self, left: u64) -> CopyPolicy {
+        match left {
+            0 => CopyPolicy { mirror: Mirror::Update, ..self },
+            // M3: it was counted with what went.
+            left => CopyPolicy { delete_max: DeleteMax::Entries(left), ..self },
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Must not connect to anything; that is `transport`'s. What was typed is taken apart by the person's side.
 
 use crate::password::Password;
-use crate::policy::{Compare, CopyPolicy, Dated, NameList, Old, Target};
+use crate::policy::{Compare, CopyPolicy, Dated, DeleteWhen, NameList, Old, Target};
 use crate::shared::SharedSsh;
 use crate::throttle::Throttle;
 use std::ffi::OsString;
@@ -116,6 +116,8 @@ pub enum Purpose {
         /// Each difference says what both sides are like, for a plan; and the destination itself is told without a name.
         alike: bool,
     },
+    /// What only the destination has is deleted, once all of the source has been listed. Nothing is copied.
+    DeleteFirst,
 }
 
 /// Copies to another machine.
@@ -130,6 +132,8 @@ pub struct PutRequest {
     pub target: fn(PathBuf) -> Target,
     /// Copied or compared.
     pub purpose: Purpose,
+    /// When what only the destination has is deleted, where it is.
+    pub when: DeleteWhen,
     /// Where the hashes of what was copied are written, here.
     pub manifest: Option<PathBuf>,
     /// The target holds snapshots, and gets this one.
@@ -152,6 +156,8 @@ pub struct GetRequest {
     pub target: Target,
     /// Copied or compared.
     pub purpose: Purpose,
+    /// When what only the destination has is deleted, where it is.
+    pub when: DeleteWhen,
     /// Where the hashes of what was copied are written.
     pub manifest: Option<PathBuf>,
     /// The target holds snapshots, and gets this one.
@@ -174,6 +180,8 @@ pub struct RelayRequest {
     pub target: fn(PathBuf) -> Target,
     /// Copied or compared.
     pub purpose: Purpose,
+    /// When what only the destination has is deleted, where it is.
+    pub when: DeleteWhen,
     /// The target holds snapshots, and gets this one.
     pub dated: Option<Dated>,
     /// How to get to the source.

@@ -583,6 +583,7 @@ Reason {
     HeldUnreadable = 790,
     AclNotHeld = 791,
     OwnersNotHeld = 792,
+    HeldAclUnreadable = 793,
     NoneMatches = 680,
     FromRun = 830,
 }}

@@ -83,10 +83,14 @@ pub mod wide {
     pub const HELD: u64 = 0x80_0000;
     /// Of a content that came before in the same transfer its hash is enough.
     pub const REPEATS: u64 = 0x100_0000;
+    /// What only the receiver has goes before anything is sent.
+    pub const FIRST: u64 = 0x200_0000;
+    /// ACLs are held as well.
+    pub const HELD_ACLS: u64 = 0x400_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 32] = [
+const NAMES: [(Features, &str); 34] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -119,6 +123,8 @@ const NAMES: [(Features, &str); 32] = [
     (Features { caps: 0, wide: wide::STORES }, "stores"),
     (Features { caps: 0, wide: wide::HELD }, "held"),
     (Features { caps: 0, wide: wide::REPEATS }, "repeats"),
+    (Features { caps: 0, wide: wide::FIRST }, "first"),
+    (Features { caps: 0, wide: wide::HELD_ACLS }, "held-acls"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -196,7 +202,7 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
     let deletes = policy::flags::MIRROR_DELETE | policy::flags::MIRROR_DELETE_EXCLUDED;
     let takes = policy::flags::TAKE_AWAY | policy::flags::TAKE_AWAY_MERGING;
     let held = policy::flags::HELD_AT_SOURCE | policy::flags::HELD_AT_DEST;
-    let rows: [(bool, Features); 11] = [
+    let rows: [(bool, Features); 13] = [
         (true, Features { caps: 0, wide: wide::TREES }),
         (
             policy.choice(Choice::Durability) != policy::durability::CACHE,
@@ -214,6 +220,11 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
         ),
         (policy.flags & takes != 0, Features { caps: 0, wide: wide::TAKES }),
         (policy.flags & held != 0, Features { caps: 0, wide: wide::HELD }),
+        (
+            policy.flags & held != 0 && policy.has(policy::flags::KEEP_ACL),
+            Features { caps: 0, wide: wide::HELD_ACLS },
+        ),
+        (policy.has(policy::flags::DELETE_FIRST), Features { caps: 0, wide: wide::FIRST }),
     ];
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
@@ -423,6 +434,7 @@ mod tests {
             (policy::flags::TAKE_AWAY_MERGING, wide::TAKES),
             (policy::flags::HELD_AT_SOURCE, wide::HELD),
             (policy::flags::HELD_AT_DEST, wide::HELD),
+            (policy::flags::DELETE_FIRST, wide::FIRST),
         ];
         for (flag, bit) in flagged {
             let policy = Policy { flags: flag, ..plain.clone() };
@@ -434,6 +446,11 @@ mod tests {
             let compared = set(0, wide::COMPARED | wide::PLANNED);
             assert_eq!(guarantees(&policy).without(trees), compared, "what goes is planned");
         }
+        for flag in [policy::flags::HELD_AT_SOURCE, policy::flags::HELD_AT_DEST] {
+            let policy = Policy { flags: flag | policy::flags::KEEP_ACL, ..plain.clone() };
+            let held = set(0, wide::ATTRIBUTES | wide::HELD | wide::HELD_ACLS);
+            assert_eq!(guarantees(&policy).without(trees), held, "ACLs are held as well");
+        }
         let policy = Policy { flags: policy::flags::FAST | policy::flags::DEDUP, ..plain.clone() };
         assert_eq!(guarantees(&policy), trees, "what is only faster is not");
     }
@@ -444,7 +461,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x1ff_ffff));
+        assert_eq!(all, set(0x7f, 0x7ff_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -76,8 +76,12 @@ pub mod flags {
     /// The destination's files hold theirs in an attribute.
     pub const HELD_AT_DEST: u64 = 1 << 30;
 
+    /// With `COMPARE` and a mirror that deletes: what only the destination has is deleted once all was shown, and nothing is told of
+    /// the look.
+    pub const DELETE_FIRST: u64 = 1 << 31;
+
     /// All of them.
-    pub const ALL: u64 = (1 << 31) - 1;
+    pub const ALL: u64 = (1 << 32) - 1;
 }
 
 /// `[remove.flags]`
@@ -264,6 +268,8 @@ pub(crate) fn check(flags: u64, choices: [u8; 8]) -> Result<(), Refused> {
         "policy.flags",
         Why::Contradiction,
     )?;
+    let deletes = flags & (flags::MIRROR_DELETE | flags::MIRROR_DELETE_EXCLUDED) != 0;
+    must(flags & flags::DELETE_FIRST == 0 || compares && deletes, "policy.flags", Why::Contradiction)?;
     let known = choices.iter().zip(VALUES).all(|(choice, count)| *choice < count);
     must(known, "policy.choices", Why::Unknown)
 }
@@ -287,6 +293,12 @@ mod tests {
         assert!(check(COMPARE | DRY_RUN, [0; 8]).is_ok() && check(COMPARE | EXTRA | DRY_RUN, [0; 8]).is_ok());
         assert!(check(QUICK | DRY_RUN, [0; 8]).is_err() && check(QUICK | COMPARE | DRY_RUN, [0; 8]).is_ok());
         assert!(check(EXTRA | DRY_RUN, [0; 8]).is_err() && check(COMPARE | EXTRA, [0; 8]).is_err());
+        // Nor does one delete that is not for a mirror.
+        use flags::{DELETE_FIRST, MIRROR, MIRROR_DELETE};
+        let looks = DELETE_FIRST | COMPARE | DRY_RUN;
+        assert!(check(looks | MIRROR_DELETE, [0; 8]).is_ok() && check(looks | MIRROR, [0; 8]).is_err());
+        assert!(check(DELETE_FIRST | MIRROR_DELETE | DRY_RUN, [0; 8]).is_err());
+        assert!(check(DELETE_FIRST | MIRROR_DELETE, [0; 8]).is_err());
     }
 
     #[test]
@@ -344,6 +356,7 @@ mod tests {
             TAKE_AWAY_MERGING,
             HELD_AT_SOURCE,
             HELD_AT_DEST,
+            DELETE_FIRST,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));

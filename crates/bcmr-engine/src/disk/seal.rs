@@ -8,6 +8,7 @@
 
 use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, Side};
 use crate::error::{Code, Op, Reason};
+use crate::held_acl::{self, AclKind, HeldAcl};
 use crate::held_stat::{self, HeldStat};
 use crate::policy::{Preserve, Privileged, Strictness};
 use crate::stage;
@@ -341,10 +342,15 @@ fn apply(
     let born = thing.info().map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
     // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
     let mut owned = owner.is_some() || kind != Kind::File || (born.uid, born.gid) == (info.uid, info.gid);
+    // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
+    let acl = p.acl && kind != Kind::Link;
     let holds = p.at_dest.is_held();
+    let held = meant_for(info, owner, mode, &born);
     if holds {
+        // L5: what an ACL grants is known before the mode opens anything.
+        let to_hold = if acl { access_acl(source, p.at_source, buffer, lost) } else { AclToHold::Nothing };
         // Before the attributes of the source: its owner may write them by the mode that it really gets.
-        hold(thing, &born, meant_for(info, owner, mode, &born), lost);
+        hold(thing, &born, (held, &to_hold), lost);
         owned = true;
     } else if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
@@ -360,8 +366,6 @@ fn apply(
             lost.push(loss(Op::SetOwnerOf, e));
         }
     }
-    // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
-    let acl = p.acl && kind != Kind::Link;
     let wanted = |name: &CStr| {
         let name = name.to_bytes();
         if is_acl(name) { acl } else { p.xattr && !held_stat::hides(p, name) }
@@ -372,18 +376,17 @@ fn apply(
     let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
         let mut failed = None;
-        let mut has_acl = false;
+        let mut unheld = false;
         let copied = source.read(p.at_source, buffer, wanted, |name, value| {
-            if holds && is_acl(name.to_bytes()) {
-                has_acl = true;
-                return Ok(());
-            }
             had_acl |= name == ACL_ACCESS;
+            let value =
+                if holds { held_value(name, value, held.mode, &mut unheld) } else { Some(value.into()) };
+            let Some(value) = value else { return Ok(()) };
             let name = &*if holds { held_stat::held_name(name) } else { Cow::Borrowed(name) };
             if foreign {
                 had.push(name.to_owned());
             }
-            if let Err(e) = xattr::set(thing.of(), name, value) {
+            if let Err(e) = xattr::set(thing.of(), name, &value) {
                 failed.get_or_insert(e);
             }
             Ok(())
@@ -391,8 +394,7 @@ fn apply(
         if let Some(e) = failed {
             lost.push(loss(Op::SetAttributesOf, e));
         }
-        if has_acl {
-            // The users that it names are others here, and they would be let in.
+        if unheld {
             lost.push(Fault::ours(Side::Dest, Op::SetAttributesOf, Code::MetadataLost, Reason::AclNotHeld));
         }
         match copied {
@@ -400,7 +402,7 @@ fn apply(
                 let all = p.xattr && keep.strictness.drops_old();
                 let foreign = |name: &[u8]| {
                     !(holds && name == held_stat::ATTRIBUTE.to_bytes())
-                        && if is_acl(name) {
+                        && if is_acl(name) || holds && held_stat::is_held_acl(name) {
                             acl
                         } else {
                             all && is_own(name) || stays && !outlives_writing(name)
@@ -453,10 +455,77 @@ fn meant_for(info: &Info, owner: Option<(u32, u32)>, mode: Option<u32>, born: &I
     HeldStat { mode: mode.unwrap_or(born.mode), uid, gid, ..HeldStat::of(info) }
 }
 
+/// An attribute's value where it is held, beside this mode. Nothing where the mode says all of it, or where an ACL cannot be held, which
+/// `unheld` says then.
+fn held_value<'v>(name: &CStr, value: &'v [u8], mode: u32, unheld: &mut bool) -> Option<Cow<'v, [u8]>> {
+    if !is_acl(name.to_bytes()) {
+        return Some(Cow::Borrowed(value));
+    }
+    let acl = HeldAcl::of_kernel(value);
+    *unheld |= acl.is_none();
+    let which = if name == ACL_ACCESS { AclKind::Access(mode) } else { AclKind::Default };
+    acl?.value(which).map(Cow::Owned)
+}
+
+/// The ACL that something is to hold.
+enum AclToHold {
+    /// It has none.
+    Nothing,
+    Acl(HeldAcl),
+    /// One that nothing can hold, or that could not be read.
+    Other,
+}
+
+/// The access ACL of a source.
+fn access_acl(
+    source: From<'_>,
+    side: Privileged,
+    buffer: &mut XattrBuffer,
+    lost: &mut Vec<Fault>,
+) -> AclToHold {
+    let mut found = AclToHold::Nothing;
+    let read = source.read(
+        side,
+        buffer,
+        |name| name == ACL_ACCESS,
+        |_, value| {
+            found = HeldAcl::of_kernel(value).map_or(AclToHold::Other, AclToHold::Acl);
+            Ok(())
+        },
+    );
+    if let Err(e) = read {
+        lost.push(Fault { side: Side::Source, ..loss(Op::ReadAttributesOf, e) });
+        return AclToHold::Other;
+    }
+    found
+}
+
+/// The mode that something really gets that holds this and belongs to this group.
+fn real_mode(meant: HeldStat, acl: &AclToHold, gid: u32) -> u32 {
+    let mode = match acl {
+        AclToHold::Nothing => meant.mode,
+        AclToHold::Acl(acl) => acl.closed(meant.mode),
+        // Whom it keeps out is not known.
+        AclToHold::Other => meant.mode & !0o077,
+    };
+    HeldStat { mode, ..meant }.real_mode(gid)
+}
+
+/// Gives a directory that was there what it held before; the ACL that it holds stays.
+pub(crate) fn hold_again(dir: &Dir, meant: HeldStat) -> io::Result<()> {
+    let (mut lost, mut value) = (Vec::new(), Vec::new());
+    let held = xattr::get(Of::Handle(dir.as_fd()), held_acl::ACCESS, &mut value)?;
+    let acl = held.map_or(AclToHold::Nothing, |value| {
+        HeldAcl::parsed(value, AclKind::Access(meant.mode)).map_or(AclToHold::Other, AclToHold::Acl)
+    });
+    hold(Thing::Open(dir.as_fd()), &dir.info()?, (meant, &acl), &mut lost);
+    lost.into_iter().next().and_then(|fault| fault.source).map_or(Ok(()), Err)
+}
+
 /// Gives `thing` as much of what it is to be as its owner can and may without root, and the attribute that says all of it where
 /// that is not the same.
-fn hold(thing: Thing<'_>, born: &Info, meant: HeldStat, lost: &mut Vec<Fault>) {
-    let mode = meant.real_mode(born.gid);
+fn hold(thing: Thing<'_>, born: &Info, (meant, acl): (HeldStat, &AclToHold), lost: &mut Vec<Fault>) {
+    let mode = real_mode(meant, acl, born.gid);
     if mode != born.mode
         && let Err(e) = thing.set_mode(mode)
     {
@@ -551,14 +620,12 @@ pub(crate) fn change(
     there: &AttributeList,
 ) -> Option<Reason> {
     let exact = p.xattr && strictness.drops_old();
-    // ACLs are nothing that is held.
-    let counts = |attr: &[u8]| !(p.at_dest.is_held() && is_acl(attr));
-    let source = || source.iter().filter(|(attr, _)| counts(attr) && !held_stat::hides(p, attr));
+    let source = || source.iter().filter(|(attr, _)| !held_stat::hides(p, attr));
     let goes =
         |attr: &[u8]| is_acl(attr) || exact && is_own(attr) || kind == Kind::File && !outlives_writing(attr);
     let lacks = |attr: &[u8]| !source().any(|(of_source, _)| of_source == attr);
     let set = source().find(|one| !there.contains(one));
-    let removed = || there.iter().find(|(attr, _)| counts(attr) && goes(attr) && lacks(attr));
+    let removed = || there.iter().find(|(attr, _)| goes(attr) && lacks(attr));
     set.or_else(removed).map(|(attr, _)| if is_acl(attr) { Reason::ByAcl } else { Reason::ByAttributes })
 }
 

@@ -17,7 +17,7 @@ use super::talk::{
 };
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Cancel, Event, Summary, Watch};
+use crate::event::{Cancel, Event, Progress, Summary, Watch};
 use crate::node::Node;
 use crate::peer::asked::{Asked, Kinds};
 use crate::peer::comparing::{comparing, survey_of, visitor};
@@ -25,7 +25,7 @@ use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
 use crate::peer::owners_here::OwnersHere;
-use crate::policy::{Collide, Compare, CopyPolicy, Dated, Preserve, Resume, Target, Verify};
+use crate::policy::{Collide, Compare, CopyPolicy, Dated, DeleteWhen, Preserve, Resume, Target, Verify};
 use crate::pulse::For;
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
 use crate::sender::announce::{Extent, ToSend};
@@ -74,7 +74,34 @@ const LAST_PAUSE: Duration = Duration::from_secs(30);
 /// [`Code::NoPeer`] when no bcmr answers there; then nothing was changed. Else as `copy`, [`Code::Protocol`] and
 /// [`Code::Lost`].
 pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
-    let PutRequest { sources, names, to, target, purpose, manifest, dated, state, way, policy } = request;
+    if !goes_first(request.when, request.purpose, &request.policy) {
+        return put_all(request, watch);
+    }
+    let look = PutRequest {
+        sources: request.sources.clone(),
+        names: None,
+        to: request.to.clone(),
+        target: request.target,
+        purpose: Purpose::DeleteFirst,
+        when: DeleteWhen::After,
+        manifest: None,
+        dated: request.dated,
+        state: request.state.clone(),
+        way: request.way.clone(),
+        policy: request.policy.clone(),
+    };
+    and_the_rest(
+        watch,
+        &request.policy.clone(),
+        |watch| put_all(look, watch),
+        |policy| put_all(PutRequest { policy, ..request }, watch),
+    )
+}
+
+/// The same, without anything that goes before.
+fn put_all(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
+    let PutRequest { sources, names, to, target, purpose, when: _, manifest, dated, state, way, policy } =
+        request;
     let policy = for_purpose(policy, purpose);
     let policy = if dated.is_some() { snapshot::everything(policy) } else { policy };
     let mounted = mounted(&sources, &to, state.as_deref(), &policy)?;
@@ -98,7 +125,7 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
         Transfer { purpose, manifest, tells_hashes, dated, way: &way, policy: &policy, watch, once_more };
     let mut snapshot = AskedSnapshot::of(dated);
     let done = and_once_more(&transfer.once_more, || {
-        with_retries(&way, &policy, watch, || {
+        with_retries(&way, &as_repeated(&policy, purpose), watch, || {
             let once = transfer.put_once(&sources, &mut names, &to, &mut target, &mut snapshot);
             once.map_err(|e| snapshot.sorted(e))
         })
@@ -138,7 +165,32 @@ fn mounted(
 /// # Errors
 /// As [`put`].
 pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
-    let GetRequest { from, names, target, purpose, manifest, dated, store, way, policy } = request;
+    if !goes_first(request.when, request.purpose, &request.policy) {
+        return get_all(request, watch);
+    }
+    let look = GetRequest {
+        from: request.from.clone(),
+        names: None,
+        target: request.target.clone(),
+        purpose: Purpose::DeleteFirst,
+        when: DeleteWhen::After,
+        manifest: None,
+        dated: request.dated,
+        store: None,
+        way: request.way.clone(),
+        policy: request.policy.clone(),
+    };
+    and_the_rest(
+        watch,
+        &request.policy.clone(),
+        |watch| get_all(look, watch),
+        |policy| get_all(GetRequest { policy, ..request }, watch),
+    )
+}
+
+/// The same, without anything that goes before.
+fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
+    let GetRequest { from, names, target, purpose, when: _, manifest, dated, store, way, policy } = request;
     let policy = for_purpose(policy, purpose);
     // A source without a path is the home directory as a whole: what is in it is copied, as of `host:.`.
     let from: Vec<Address> = from.into_iter().map(whole_home).collect();
@@ -161,7 +213,8 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     };
     let to = match &run {
         Some(run) => Resolved::at(run.place()?, &target, links),
-        None => Resolved::of(&reach, &target, count, links, &policy)?,
+        // What is above is made for what goes first, as for the rest.
+        None => Resolved::of(&reach, &target, count, links, &as_repeated(&policy, purpose))?,
     };
     // Of a comparison nothing lands.
     let store = store.filter(|_| purpose == Purpose::Copy && !policy.dry_run);
@@ -179,7 +232,9 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         once_more,
     };
     let done = and_once_more(&transfer.once_more, || {
-        with_retries(&way, &policy, watch, || transfer.get_once(&from, &mut names, &mut to))
+        with_retries(&way, &as_repeated(&policy, purpose), watch, || {
+            transfer.get_once(&from, &mut names, &mut to)
+        })
     });
     let mut summary = done.map(|summary| names.add_refused_to(summary))?;
     // Not before: a later attempt would go on in what has its name by then.
@@ -237,7 +292,39 @@ pub(super) fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
         Purpose::Check { compare, .. } => {
             CopyPolicy { dry_run: true, hashes: compare == Compare::Hash, ..policy }
         }
+        Purpose::DeleteFirst => {
+            // Names decide.
+            let preserve = Preserve { xattr: false, acl: false, ..policy.preserve };
+            CopyPolicy { dry_run: true, hashes: false, preserve, ..policy }
+        }
     }
+}
+
+/// M10: whether what only the destination has goes before anything is sent.
+pub(super) fn goes_first(when: DeleteWhen, purpose: Purpose, policy: &CopyPolicy) -> bool {
+    when == DeleteWhen::Before && purpose == Purpose::Copy && policy.mirror.deletes() && !policy.dry_run
+}
+
+/// Has what only the destination has deleted by `look`, of which nothing else is told, and then the rest done.
+pub(super) fn and_the_rest(
+    watch: Watch<'_>,
+    policy: &CopyPolicy,
+    look: impl FnOnce(Watch<'_>) -> Result<Summary>,
+    rest: impl FnOnce(CopyPolicy) -> Result<Summary>,
+) -> Result<Summary> {
+    let progress = Progress::default();
+    let first = look(Watch { progress: &progress, ..watch })?;
+    if first.cancelled {
+        return Ok(first);
+    }
+    let mut summary = rest(policy.clone().after_deleting(first.differences))?;
+    summary.add(Summary { differences: 0, ..first });
+    Ok(summary)
+}
+
+/// The policy as far as that says whether all of it may be done once more: a look that deletes tells nothing twice.
+pub(super) fn as_repeated(policy: &CopyPolicy, purpose: Purpose) -> CopyPolicy {
+    CopyPolicy { dry_run: policy.dry_run && purpose != Purpose::DeleteFirst, ..policy.clone() }
 }
 
 pub(super) fn whole_home(address: Address) -> Address {
@@ -408,7 +495,8 @@ impl Transfer<'_> {
             manifest,
             tells_hashes: self.tells_hashes,
             unwritten: AtomicU64::new(0),
-            compares: matches!(self.purpose, Purpose::Check { .. }),
+            compares: self.purpose != Purpose::Copy,
+            untold: self.purpose == Purpose::DeleteFirst,
             compared: Mutex::default(),
             once_more: self.once_more.clone(),
         };
@@ -466,6 +554,8 @@ impl Transfer<'_> {
         if alone && to.to.is_absent(own_name(&address.path).as_ref()) {
             how.flags |= flags::TARGET_ABSENT;
         }
+        // [policy.first] What is deleted here, and when, is nothing to a sender.
+        how.flags &= !flags::DELETE_FIRST;
         let required = guarantees(&how).or(beside::needed_to_delete(self.policy));
         let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
         let (behind, later) =
@@ -493,16 +583,16 @@ impl Transfer<'_> {
         let store = to.store.as_ref().filter(|_| dedup).and_then(|store| store.open(address, way, watch));
         let expected = self.expected(from, list, to, owners, peer.streams.len())?;
         let what = Incoming { delta, parts, repeats, dedup, ..expected };
-        let tally = Tally::new(watch);
+        let tallies = survey.map(|survey| survey.tallies(watch));
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
         let transfer = IncomingTransfer { policy: &policy, what: Arc::new(what), reply: &reply };
-        let (summary, broken) = match survey {
-            Some(survey) => {
+        let (summary, broken) = match survey.zip(tallies.as_ref()) {
+            Some((survey, tallies)) => {
                 let is_nameless = matches!(self.purpose, Purpose::Check { alike: true, .. });
                 let own_name = if is_nameless { Path::new("") } else { to.path };
-                let visit = visitor(survey, (&policy, &transfer.what), to.path, own_name, &tally);
-                let comparing = comparing(transfer, &tally, visit)?;
+                let visit = visitor(survey, (&policy, &transfer.what), to.path, own_name, tallies)?;
+                let comparing = comparing(transfer, &tallies.looked, visit)?;
                 send(&peer, &get)?;
                 receive_all(comparing, &peer.streams, &reply, None, ReceivingEnd::Client)
             }

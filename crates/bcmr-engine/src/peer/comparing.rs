@@ -1,14 +1,15 @@
 //! What a copy over the wire would do, or would change: entries that came are compared with what is there, and nothing is
 //! made.
 //!
-//! Must not create, write or remove; must not decide what is told, which is the visitor's that a survey here has too.
+//! Must not create, write or remove; must not decide what is told, which is the visitor's that a survey here has too, nor what goes at the
+//! end of a look that deletes, which is the planner's.
 //! Of files whose content counts, small ones come as hashes and large ones as the values of their blocks.
 
 use crate::blocks::{BLOCK_BYTES, blocks_of};
 use crate::disk::sys::read_link_as;
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::Summary;
+use crate::event::{Summary, Watch};
 use crate::node::os;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
@@ -33,6 +34,7 @@ use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::operands::{Place, Where};
 use crate::verbs::rivals::{EntryPaths, Rivals, Turn};
 use crate::verbs::survey::{BothSides, Excludes, Survey, SurveyBuffers, SurveyedDir, hash};
+use crate::verbs::sync::first::{DeletesFirst, LookTallies, Receipt};
 use crate::verbs::sync::preview::{AtEnd, Passes, Preview};
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
@@ -46,13 +48,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is asked for that changes nothing.
+/// What is asked for that lands nothing.
 #[derive(Clone, Copy)]
 pub(crate) enum SurveyKind {
     /// What a copy would do.
     DryRun,
     /// What differs.
     Check { compare: Compare, extra: bool, alike: bool },
+    /// What only the destination has, which is deleted then.
+    DeletesFirst,
+}
+
+impl SurveyKind {
+    /// Whether something goes at its end.
+    pub(crate) fn deletes(self) -> bool {
+        matches!(self, SurveyKind::DeletesFirst)
+    }
+
+    /// What is counted of it.
+    pub(crate) fn tallies(self, watch: Watch<'_>) -> LookTallies<'_> {
+        if self.deletes() { LookTallies::apart(watch, watch) } else { LookTallies::as_one(watch) }
+    }
 }
 
 /// What a policy that arrived asks for, when it is no copy.
@@ -65,6 +81,7 @@ pub(crate) fn survey_of(policy: &message::Policy<'_>) -> Option<SurveyKind> {
     match (policy.has(flags::DRY_RUN), policy.has(flags::COMPARE)) {
         (false, _) => None,
         (true, false) => Some(SurveyKind::DryRun),
+        (true, true) if policy.has(flags::DELETE_FIRST) => Some(SurveyKind::DeletesFirst),
         (true, true) => {
             let (extra, alike) = (policy.has(flags::EXTRA), policy.has(flags::ALIKE));
             Some(SurveyKind::Check { compare, extra, alike })
@@ -72,27 +89,41 @@ pub(crate) fn survey_of(policy: &message::Policy<'_>) -> Option<SurveyKind> {
     }
 }
 
-/// Who tells what is found below `root`.
+/// Who tells what is found below `root`, or deletes it.
+///
+/// # Errors
+/// What goes could not be kept where it is to be.
 pub(crate) fn visitor<'a>(
     survey: SurveyKind,
     (policy, what): (&'a CopyPolicy, &Incoming),
     root: &'a Path,
     own_name: &'a Path,
-    tally: &'a Tally<'a>,
-) -> Box<dyn Visit + Send + 'a> {
-    let SurveyKind::Check { compare, extra, alike } = survey else {
-        return Box::new(DryRun::new(policy, tally));
-    };
-    let check = Check { policy, compare, extra, alike, root, own_name, tally };
-    // [policy.mirror]: names of a list are never all that a directory has.
-    if !policy.mirror.is_on() || what.listed {
-        return Box::new(check);
-    }
-    let kept = match &what.to.to {
-        Where::Whole(place) => keeping::spared(policy, &what.reach, place),
+    tallies: &'a LookTallies<'a>,
+) -> Result<Box<dyn Visit + Send + 'a>> {
+    let LookTallies { looked: tally, told } = tallies;
+    let place = match &what.to.to {
+        Where::Whole(place) => Some(place),
         Where::Into(_) | Where::Name { .. } => None,
     };
-    Box::new(Preview::new(check, kept, AtEnd::Tells(Passes::One)))
+    // [policy.mirror]: names of a list are never all that a directory has.
+    let plans = policy.mirror.is_on() && !what.listed;
+    let (compare, extra, alike) = match survey {
+        SurveyKind::DryRun => return Ok(Box::new(DryRun::new(policy, tally))),
+        SurveyKind::Check { compare, extra, alike } => (compare, extra, alike),
+        SurveyKind::DeletesFirst => (Compare::SizeAndTime, plans, false),
+    };
+    let check = Check { policy, compare, extra, alike, root, own_name, tally };
+    if !plans {
+        return Ok(Box::new(check));
+    }
+    let kept = place.and_then(|place| keeping::spared(policy, &what.reach, place));
+    if !survey.deletes() {
+        return Ok(Box::new(Preview::new(check, kept, AtEnd::Tells(Passes::One))));
+    }
+    let aside = place.map_or(Ok(None), |place| keeping::aside(policy, &what.reach, place))?;
+    let kept = kept.or(aside.as_ref().map(|aside| aside.id()));
+    let first = DeletesFirst { told, aside, receipt: Receipt::OfThis };
+    Ok(Box::new(Preview::new(check, kept, AtEnd::Deletes(first))))
 }
 
 /// A receiver that shows what comes to `visit`. Nothing was compared yet.
@@ -344,8 +375,8 @@ impl<'a> WireDestination<'a> for Survey<'a> {
     }
 
     fn end(self, _: Option<&mut NextMessage<'_>>) -> (Summary, Marks, Result<()>) {
-        self.visit.end();
-        (self.tally.summary(), Marks::NONE, Ok(()))
+        let done = self.visit.end();
+        (done.unwrap_or_else(|| self.tally.summary()), Marks::NONE, Ok(()))
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct ClientObserver<'a> {
     pub(crate) unwritten: AtomicU64,
     /// Differences were asked for; where they were not, none is reported.
     pub(crate) compares: bool,
+    /// It is a look of which nothing is told: the run itself meets again what failed.
+    pub(crate) untold: bool,
     /// How the other side compared.
     pub(crate) compared: Mutex<Compared>,
     /// A move is to be gone through once more.
@@ -130,9 +132,14 @@ impl SendObserver for ClientObserver<'_> {
         self.once_more.store(true, Ordering::Relaxed);
     }
     fn failed(&self, error: &Error) {
-        self.watch.front.event(Event::Failed(copy_of(error)));
+        if !self.untold {
+            self.watch.front.event(Event::Failed(copy_of(error)));
+        }
     }
     fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+        if self.untold {
+            return;
+        }
         self.watch.progress.excluded.fetch_add(1, Ordering::Relaxed);
         if self.watch.items {
             let (src, dst) = (path(), PathBuf::new());
@@ -197,7 +204,7 @@ impl SendObserver for ClientObserver<'_> {
                 return;
             }
             WireEvent::NewTarget => Event::NewTarget,
-            WireEvent::Difference { .. } if !self.compares => return,
+            WireEvent::Difference { .. } if !self.compares || self.untold => return,
             WireEvent::Difference { change, path, directory, files, bytes, why, alike } => {
                 Event::Difference {
                     change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),

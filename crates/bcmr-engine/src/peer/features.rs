@@ -34,7 +34,9 @@ pub(crate) const OURS: Features = Features {
         | wide::TAKES
         | wide::STORES
         | wide::HELD
-        | wide::REPEATS,
+        | wide::REPEATS
+        | wide::FIRST
+        | wide::HELD_ACLS,
 };
 
 /// What a client with these options offers.
@@ -80,7 +82,8 @@ pub(super) fn needed_of_sender(required: Features) -> Features {
         | wide::SURVEY
         | wide::LEFT_OUT
         | wide::TAKES
-        | wide::HELD;
+        | wide::HELD
+        | wide::HELD_ACLS;
     required.and(Features { caps: 0, wide })
 }
 

@@ -228,6 +228,7 @@ impl<'a> TreeThere<'a> {
                 tells_hashes: false,
                 unwritten: Default::default(),
                 compares: false,
+                untold: false,
                 compared: Mutex::default(),
                 source_prefix: String::new(),
                 once_more: Arc::default(),

@@ -135,13 +135,15 @@ pub(crate) fn policy_out<'a>(
     compress: Compress,
     purpose: Purpose,
 ) -> message::Policy<'a> {
+    let first = purpose == Purpose::DeleteFirst;
     let of_transfer = [
         (fast, flags::FAST),
         (dedup, flags::DEDUP),
-        (matches!(purpose, Purpose::Check { .. }), flags::COMPARE),
-        (matches!(purpose, Purpose::Check { extra: true, .. }), flags::EXTRA),
+        (purpose != Purpose::Copy, flags::COMPARE),
+        (first || matches!(purpose, Purpose::Check { extra: true, .. }), flags::EXTRA),
         (matches!(purpose, Purpose::Check { alike: true, .. }), flags::ALIKE),
-        (matches!(purpose, Purpose::Check { compare: Compare::SizeAndTime, .. }), flags::QUICK),
+        (first || matches!(purpose, Purpose::Check { compare: Compare::SizeAndTime, .. }), flags::QUICK),
+        (first, flags::DELETE_FIRST),
     ];
     let of_policy = FLAGS.iter().map(|(bit, is_set, _)| (is_set(policy), *bit));
     let flags = of_policy.chain(of_transfer).filter(|(set, _)| *set).fold(0, |all, (_, bit)| all | bit);
@@ -230,9 +232,9 @@ mod tests {
 
     #[test]
     fn every_flag_of_a_copy_travels_there_and_back() {
-        use flags::{ALIKE, COMPARE, DEDUP, EXTRA, FAST, QUICK, TARGET_ABSENT};
+        use flags::{ALIKE, COMPARE, DEDUP, DELETE_FIRST, EXTRA, FAST, QUICK, TARGET_ABSENT};
         // What belongs to the transfer or a comparison, and not to how a copy is carried out.
-        let of_transfer = FAST | DEDUP | COMPARE | EXTRA | QUICK | TARGET_ABSENT | ALIKE;
+        let of_transfer = FAST | DEDUP | COMPARE | EXTRA | QUICK | TARGET_ABSENT | ALIKE | DELETE_FIRST;
         for bit in (0..64).map(|n| 1 << n).filter(|bit| flags::ALL & !of_transfer & bit != 0) {
             assert_eq!(there_and_back(bit, [0; 8]), (bit, [0; 8]), "{bit:#x}");
         }

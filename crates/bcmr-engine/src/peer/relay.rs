@@ -4,16 +4,19 @@
 //! Must not know what becomes of anything that is sent, and keeps nothing of it.
 
 use super::beside::{self, AskedSnapshot};
-use super::client::{and_once_more, end, for_purpose, own_name_of, whole_home, with_retries};
+use super::client::{
+    and_once_more, and_the_rest, as_repeated, end, for_purpose, goes_first, own_name_of, whole_home,
+    with_retries,
+};
 use super::events::{ClientObserver, summary_of};
 use super::features::{needed_of_sender, offered};
 use super::policy_wire::{Lists, policy_out};
 use super::talk::{await_answer, is_absent, prefix, send, shown_path};
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Event, Summary, Watch};
+use crate::event::{Summary, Watch};
 use crate::peer::asked::{Asked, Kinds};
 use crate::peer::incoming::refused;
-use crate::policy::{CopyPolicy, Dated, FollowDestination, Target};
+use crate::policy::{CopyPolicy, Dated, DeleteWhen, FollowDestination, Target};
 use crate::remote::{Address, Purpose, RelayRequest, Way};
 use crate::sender::filter::Filter;
 use crate::sender::out::{Counted, SendObserver};
@@ -26,6 +29,7 @@ use crate::verbs::snapshot;
 use bcmr_wire::frame;
 use bcmr_wire::handshake::{Features, caps, guarantees};
 use bcmr_wire::message::{self, Message, kind};
+use bcmr_wire::policy::flags;
 use fastcopy::dir::NameBuf;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +49,31 @@ const STOPPED: Duration = Duration::from_secs(10);
 /// # Errors
 /// As a copy to or from either of them.
 pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
-    let RelayRequest { from, to, target, purpose, dated, here, onward, policy } = request;
+    if !goes_first(request.when, request.purpose, &request.policy) {
+        return relay_all(request, watch);
+    }
+    let look = RelayRequest {
+        from: request.from.clone(),
+        to: request.to.clone(),
+        target: request.target,
+        purpose: Purpose::DeleteFirst,
+        when: DeleteWhen::After,
+        dated: request.dated,
+        here: request.here.clone(),
+        onward: request.onward.clone(),
+        policy: request.policy.clone(),
+    };
+    and_the_rest(
+        watch,
+        &request.policy.clone(),
+        |watch| relay_all(look, watch),
+        |policy| relay_all(RelayRequest { policy, ..request }, watch),
+    )
+}
+
+/// The same, without anything that goes before.
+fn relay_all(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
+    let RelayRequest { from, to, target, purpose, when: _, dated, here, onward, policy } = request;
     let policy = for_purpose(policy, purpose);
     let policy = if dated.is_some() { snapshot::everything(policy) } else { policy };
     let from: Vec<Address> = from.into_iter().map(whole_home).collect();
@@ -64,7 +92,7 @@ pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
     };
     let mut snapshot = AskedSnapshot::of(dated);
     and_once_more(&run.once_more, || {
-        with_retries(&onward, &policy, watch, || {
+        with_retries(&onward, &as_repeated(&policy, purpose), watch, || {
             run.once(&mut target, &kinds, &mut snapshot).map_err(|e| {
                 // Which of the two was lost is not known here; `with_retries` ends the other one.
                 if e.code.is_of_connection() {
@@ -127,7 +155,10 @@ impl RelayRun<'_> {
         beside::tell(&dest, policy, self.dated)?;
         send(&dest, &Message::Put { policy: how(), target: kind, path, operands, items: watch.items })?;
         let paths = self.from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
-        send(&source, &Message::Get { policy: how(), paths, names: None })?;
+        // [policy.first] What is deleted, and when, is nothing to a sender.
+        let mut asked = how();
+        asked.flags &= !flags::DELETE_FIRST;
+        send(&source, &Message::Get { policy: asked, paths, names: None })?;
         let observer = ClientObserver {
             watch,
             prefix: prefix(self.to),
@@ -136,7 +167,8 @@ impl RelayRun<'_> {
             manifest: None,
             tells_hashes: policy.hashes,
             unwritten: AtomicU64::new(0),
-            compares: matches!(self.purpose, Purpose::Check { .. }),
+            compares: self.purpose != Purpose::Copy,
+            untold: self.purpose == Purpose::DeleteFirst,
             compared: Mutex::default(),
             once_more: self.once_more.clone(),
         };
@@ -318,7 +350,7 @@ impl Relaying<'_> {
                     if let Ok((asked, ..)) = self.asked.lock().as_deref() {
                         asked.refused(&e.path);
                     }
-                    self.watch.front.event(Event::Failed(Error { path, ..e }));
+                    self.observer.failed(&Error { path, ..e });
                 }
             }
             kind::FOUND => {

@@ -33,7 +33,6 @@ use crate::sender::item;
 use crate::sender::sending::{How, Links};
 use crate::sender::walk::SourceDir;
 use crate::store::Store;
-use crate::tally::Tally;
 use crate::transport::conn::{Packet, Timeouts};
 use crate::transport::direct::{Keys, Listener};
 use crate::transport::join::JoinListener;
@@ -525,7 +524,8 @@ impl Serving {
             }
             Message::Put { policy, target, path, operands, items } => {
                 let survey = survey_of(&policy);
-                if survey.is_none() {
+                let deletes = survey.is_some_and(SurveyKind::deletes);
+                if survey.is_none() || deletes {
                     self.writable(path)?;
                 }
                 let hashes = !policy.has(flags::FAST);
@@ -544,6 +544,11 @@ impl Serving {
                 }
                 let (mut policy, target, snapshot) =
                     self.beside(beside, (policy, target), operands, links, survey.is_some())?;
+                if deletes {
+                    // What is above is there, as for the rest.
+                    let makes = CopyPolicy { dry_run: false, ..policy.clone() };
+                    operands::make_path(&self.reach, &target, 1, &makes)?;
+                }
                 let at = (snapshot.as_ref(), into);
                 let to = self.place_of_put(at, &mut policy, &target, links, (operands, survey.is_some()))?;
                 let what = Incoming {
@@ -716,7 +721,7 @@ impl Serving {
         }
     }
 
-    /// Says what a copy to here would do, or would change.
+    /// Says what a copy to here would do, or would change; or deletes what only this side has before one.
     fn survey(
         &self,
         peer: &Peer,
@@ -726,11 +731,11 @@ impl Serving {
         items: bool,
     ) -> Result<()> {
         with_reports(peer, items, |watch, reply, questions| {
-            let tally = Tally::new(watch);
+            let tallies = survey.tallies(watch);
             // What the target itself is called, the client knows better.
-            let visit = visitor(survey, (policy, &what), root, Path::new(""), &tally);
+            let visit = visitor(survey, (policy, &what), root, Path::new(""), &tallies)?;
             let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
-            let comparing = comparing(transfer, &tally, visit)?;
+            let comparing = comparing(transfer, &tallies.looked, visit)?;
             let compares = matches!(survey, SurveyKind::Check { .. });
             let tells_how = compares && peer.agreed.features.has_wide(wide::COMPARED);
             let comparing = comparing.telling(tells_how);

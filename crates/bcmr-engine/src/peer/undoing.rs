@@ -51,6 +51,7 @@ fn undone(peer: &Peer, receipt: &Address, dry_run: bool, watch: Watch<'_>) -> Re
         tells_hashes: false,
         unwritten: AtomicU64::new(0),
         compares: false,
+        untold: false,
         compared: Mutex::new(Compared::default()),
         source_prefix: String::new(),
         once_more: std::sync::Arc::default(),

@@ -9,7 +9,9 @@ use crate::disk::sys::Sys;
 use crate::disk::{Dirs, Fault, Job, OldKept, Side};
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::Event;
+use crate::held_stat;
 use crate::node::Node;
+use crate::policy::Privileged;
 use crate::receiver::dest::DestDir;
 use crate::receiver::kept::{Done, KeptLine, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::{land, tree};
@@ -62,7 +64,10 @@ pub(crate) struct Aside {
     /// What is spared wherever it is met.
     id: (u64, u64),
     dest: PathBuf,
+    /// As what it is meant to be.
     dest_info: Info,
+    /// Where the destination has what only root can set.
+    privileged: Privileged,
     run: Mutex<Option<KeptRun>>,
 }
 
@@ -87,7 +92,11 @@ struct KeptRun {
 impl Aside {
     /// # Errors
     /// What is kept would be on another file system, or is where the destination itself is.
-    pub(crate) fn new(kept_in: KeptIn, dest: &Dir, shown: &Path) -> Result<Aside> {
+    pub(crate) fn new(
+        kept_in: KeptIn,
+        (dest, shown): (&Dir, &Path),
+        privileged: Privileged,
+    ) -> Result<Aside> {
         let (dir, at) = match &kept_in {
             KeptIn::Backup { dir, shown } => (dir, shown.clone()),
             KeptIn::Trash(trash) => (&trash.dir, trash.receipts_shown.clone()),
@@ -101,9 +110,10 @@ impl Aside {
         if own.id() == dest_info.id() {
             return refuse(Reason::KeptInDestination);
         }
+        let dest_info = held_stat::dir_as(privileged, dest).map_err(|e| Error::os(Op::Stat, shown, e))?;
         let whole = dest.whereabouts().map_err(|e| Error::os(Op::Stat, shown, e))?;
-        let dest = PathBuf::from(std::ffi::OsString::from_vec(whole.into_bytes()));
-        Ok(Aside { id: own.id(), kept_in, dest, dest_info, run: Mutex::default() })
+        let whole = PathBuf::from(std::ffi::OsString::from_vec(whole.into_bytes()));
+        Ok(Aside { id: own.id(), kept_in, dest: whole, dest_info, privileged, run: Mutex::default() })
     }
 
     /// The directory that holds what is kept.
@@ -122,7 +132,10 @@ impl Aside {
         for job in jobs.iter_mut().filter(|job| job.fault.is_none()) {
             job.old = OldKept::Nothing;
             let replaced = job.there.filter(|there| there.kind != Kind::Dir);
-            let known = KnownBy::of(&job.info);
+            let known = KnownBy::of(&match self.privileged {
+                Privileged::Real => job.info,
+                Privileged::Held => held_stat::holding(&job.info),
+            });
             let kept = self.begun(&mut run).and_then(|run| match replaced {
                 None => run.write(Done::Made(known), &dst.node, Some(job.name)),
                 Some(there) => {
@@ -257,7 +270,11 @@ impl Aside {
     /// # Errors
     /// It cannot be written.
     pub(crate) fn enters(&self, dst: &DestDir<Sys>, source: &Info) -> Result<()> {
-        let was = &dst.info;
+        let was = match self.privileged {
+            Privileged::Real => Ok(dst.info),
+            Privileged::Held => held_stat::dir_as(self.privileged, &dst.dir),
+        };
+        let was = &was.map_err(|e| Error::os(Op::Stat, dst.node.path(), e))?;
         let differs =
             (was.mode, was.uid, was.gid, was.mtime) != (source.mode, source.uid, source.gid, source.mtime);
         // One that was made is written down by now.
@@ -319,7 +336,8 @@ impl Aside {
             serial: 1,
             now,
         };
-        let head = ReceiptHead { dest: self.dest.clone(), ino: self.dest_info.ino, store, trash };
+        let (dest, ino, privileged) = (self.dest.clone(), self.dest_info.ino, self.privileged);
+        let head = ReceiptHead { dest, ino, store, trash, privileged };
         run.write_lines(&head.lines())?;
         run.write(Done::Stayed(WasLike::of(&self.dest_info)), &Node::Root(PathBuf::new()), None)?;
         Ok(run)

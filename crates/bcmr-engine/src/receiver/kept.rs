@@ -3,6 +3,7 @@
 //!
 //! Must not touch any disk, nor fail on any bytes but by saying so.
 
+use crate::policy::Privileged;
 use crate::tabbed::{put, taken};
 use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::OsStr;
@@ -24,6 +25,8 @@ pub(crate) struct ReceiptHead {
     pub(crate) store: PathBuf,
     /// That is a trash, which has a file of its own for each thing in it.
     pub(crate) trash: bool,
+    /// Where the destination has what only root can set.
+    pub(crate) privileged: Privileged,
 }
 
 /// What something that was put there is known by.
@@ -101,6 +104,14 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::BlockDevice, "block"),
 ];
 
+/// What a store is called: whether it is a trash, and what the destination holds.
+const STORES: [(&str, (bool, Privileged)); 4] = [
+    ("kept", (false, Privileged::Real)),
+    ("trash", (true, Privileged::Real)),
+    ("kept held", (false, Privileged::Held)),
+    ("trash held", (true, Privileged::Held)),
+];
+
 fn put_time(out: &mut Vec<u8>, time: Time) {
     put(out, format!("{}.{:09}", time.sec, time.nsec).as_bytes());
 }
@@ -167,7 +178,8 @@ impl ReceiptHead {
         put(&mut line, self.dest.as_os_str().as_bytes());
         line.push(b'\n');
         out.append(&mut line);
-        put(&mut line, if self.trash { b"trash" } else { b"kept" });
+        let word = STORES.iter().find(|(_, store)| *store == (self.trash, self.privileged));
+        put(&mut line, word.map_or("kept", |(word, _)| word).as_bytes());
         put(&mut line, self.store.as_os_str().as_bytes());
         line.push(b'\n');
         out.append(&mut line);
@@ -188,13 +200,10 @@ impl ReceiptHead {
         let path = fields.path()?;
         let (ino, dest) = fields.end((ino, path))?;
         let mut fields = Fields::of(&store);
-        let trash = match fields.text()? {
-            "trash" => true,
-            "kept" => false,
-            _ => return None,
-        };
+        let word = fields.text()?;
+        let (trash, privileged) = STORES.iter().find(|(known, _)| *known == word)?.1;
         let store = fields.path()?;
-        fields.end(ReceiptHead { dest, ino, store, trash })
+        fields.end(ReceiptHead { dest, ino, store, trash, privileged })
     }
 }
 
@@ -285,7 +294,8 @@ mod tests {
     use super::*;
 
     fn head() -> ReceiptHead {
-        ReceiptHead { dest: "/d\t\n".into(), ino: 7, store: "old".into(), trash: false }
+        let (trash, privileged) = (false, Privileged::Real);
+        ReceiptHead { dest: "/d\t\n".into(), ino: 7, store: "old".into(), trash, privileged }
     }
 
     fn lines() -> Vec<KeptLine> {
@@ -308,6 +318,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(parse(&written()), Some((head(), lines())));
+        for (_, (trash, privileged)) in STORES {
+            let head = ReceiptHead { trash, privileged, ..head() };
+            assert_eq!(parse(&head.lines()), Some((head, Vec::new())));
+        }
         // Half a line at the end was not done.
         let half = [written(), b"-\told/z\tz".to_vec()].concat();
         assert_eq!(parse(&half), Some((head(), lines())));

@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::policy::Privileged;
 use crate::sender::filter::{self, Filter, Ignores, Seen};
 use fastcopy::dir::{Dir, Name, NameBuf};
-use fastcopy::meta::Info;
+use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::Of;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -157,6 +157,12 @@ fn meant(privileged: Privileged, of: Of<'_>, info: Info, shown: impl Fn() -> Pat
     if privileged == Privileged::Real {
         return Ok(info);
     }
-    let meant = held_stat::meant(of, info).map_err(|e| Error::os(Op::ReadAttributesOf, shown(), e))?;
-    meant.ok_or_else(|| Error::ours(Code::Unsupported, Op::ReadAttributesOf, shown(), Reason::HeldUnreadable))
+    let fail = |e| Error::os(Op::ReadAttributesOf, shown(), e);
+    let none = |why| Error::ours(Code::Unsupported, Op::ReadAttributesOf, shown(), why);
+    let meant = held_stat::meant(of, info).map_err(fail)?.ok_or_else(|| none(Reason::HeldUnreadable))?;
+    let holds = matches!(info.kind, Kind::File | Kind::Dir);
+    match holds.then(|| held_stat::acls_are_readable(of, &meant)).transpose().map_err(fail)? {
+        Some(false) => Err(none(Reason::HeldAclUnreadable)),
+        Some(true) | None => Ok(meant),
+    }
 }

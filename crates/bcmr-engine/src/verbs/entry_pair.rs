@@ -4,7 +4,7 @@
 
 use crate::disk::seal::{self, AttributeList};
 use crate::error::{Error, Op, Reason, Result};
-use crate::event::{Action, Event};
+use crate::event::{Action, Event, Summary};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::plan::Proof;
@@ -154,8 +154,10 @@ pub(crate) trait Visit: Sync {
     }
     /// The source has a name, left out or not.
     fn source_has_one(&self) {}
-    /// Everything was shown.
-    fn end(self: Box<Self>) {}
+    /// Everything was shown. Returns what is to be told as done, where that is not what was looked at.
+    fn end(self: Box<Self>) -> Option<Summary> {
+        None
+    }
 }
 
 /// Attributes that came along with an entry.

@@ -34,7 +34,8 @@ pub(crate) fn aside(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Result<
             KeptIn::Trash(trash.map_err(fail)?)
         }
     };
-    Aside::new(kept_in, &dest.dir, &shown).map(|aside| Some(Arc::new(aside)))
+    let aside = Aside::new(kept_in, (&dest.dir, &shown), policy.preserve.at_dest)?;
+    Ok(Some(Arc::new(aside)))
 }
 
 /// What would hold that which a run keeps, if it is there by now: a dry run spares it too.

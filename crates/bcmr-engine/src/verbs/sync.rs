@@ -5,24 +5,28 @@
 //! beyond a copy is the receiver's.
 
 mod ends;
+pub(crate) mod first;
 pub(crate) mod mounted;
 mod planned;
 pub(crate) mod preview;
 
 use crate::disk::sys::Sys;
 use crate::error::Result;
-use crate::event::{Event, Summary, Watch};
-use crate::policy::{CopyPolicy, DeleteMax, DeleteWhen, Mirror, SyncPlan, SyncRequest};
+use crate::event::{Event, Progress, Summary, Watch};
+use crate::policy::{Compare, CopyPolicy, DeleteWhen, Mirror, SyncPlan, SyncRequest};
 use crate::receiver::aside::Aside;
 use crate::receiver::extraneous::Extraneous;
-use crate::tally::Tally;
+use crate::verbs::check::Check;
 use crate::verbs::copy::Run;
 use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, Reach};
+use crate::verbs::survey::Survey;
 use ends::SyncPair;
 pub(crate) use ends::guard_source;
+use first::{DeletesFirst, LookTallies, Receipt};
 use mounted::{Holder, Mounted};
 pub use planned::{look_with_plan, planned_words};
+use preview::{AtEnd, Preview};
 use std::path::Path;
 use std::sync::Arc;
 #[cfg(fuzzing)]
@@ -59,7 +63,9 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     };
     let (first, policy) = match request.when {
         DeleteWhen::Before if policy.mirror.deletes() => {
-            delete_first(&ends, policy, aside.as_deref(), watch)?
+            let first = delete_first(&ends, &policy, aside.clone(), watch)?;
+            let rest = policy.after_deleting(first.differences);
+            (Summary { differences: 0, ..first }, rest)
         }
         DeleteWhen::Before | DeleteWhen::After => (Summary::default(), policy),
     };
@@ -80,27 +86,29 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Deletes what only the destination has before anything arrives. Returns also how the rest is done: what is in the way of something else
-/// goes in the end, as ever, and nothing else then.
+/// Goes through the whole source, tells nothing of it, and then deletes what only the destination has but what is in the way of
+/// something else. Returns what was done; its differences are the entries that are in the way.
+///
+/// # Errors
+/// Only when nothing could be begun.
 fn delete_first(
     ends: &SyncPair,
-    policy: CopyPolicy,
-    aside: Option<&Aside>,
+    policy: &CopyPolicy,
+    aside: Option<Arc<Aside>>,
     watch: Watch<'_>,
-) -> Result<(Summary, CopyPolicy)> {
-    let tally = Tally::new(watch);
-    let plan = preview::what_goes(ends, &policy, &tally)?;
-    let left = plan.map_or(0, |mut plan| {
-        let left = plan.leave_what_is_in_the_way();
-        plan.carry_out(&policy, aside, &tally);
-        left
-    });
-    let rest = match left {
-        0 => CopyPolicy { mirror: Mirror::Update, ..policy },
-        // M3: it was counted with what went.
-        left => CopyPolicy { delete_max: DeleteMax::Entries(left), ..policy },
-    };
-    Ok((tally.summary(), rest))
+) -> Result<Summary> {
+    let root = operands::shown(&ends.dest);
+    let progress = Progress::default();
+    let tallies = LookTallies::apart(Watch { progress: &progress, ..watch }, watch);
+    let looked = &tallies.looked;
+    let (compare, own_name) = (Compare::SizeAndTime, Path::new(""));
+    let check = Check { policy, compare, extra: true, alike: false, root: &root, own_name, tally: looked };
+    let first = DeletesFirst { told: &tallies.told, aside, receipt: Receipt::OfTheRun };
+    let visit = Preview::new(check, preview::spared(ends, policy), AtEnd::Deletes(first));
+    let mut survey = Survey::new(policy, looked, Box::new(visit))?;
+    survey.resolved(vec![ends.operand(policy.preserve.at_source)?]);
+    survey.visit.end();
+    Ok(tallies.told.summary())
 }
 
 /// Copies, and deletes what only the destination has. Returns also whether something that was in the way is gone.

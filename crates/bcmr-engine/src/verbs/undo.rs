@@ -5,10 +5,12 @@
 //! through no link, of a thing that has the size and time that the receipt says, or of an empty directory.
 
 use crate::disk::Dirs;
+use crate::disk::seal;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
-use crate::policy::UndoRequest;
+use crate::held_stat::{self, HeldStat};
+use crate::policy::{Privileged, UndoRequest};
 use crate::receiver::aside::{info_name, move_whole};
 use crate::receiver::extraneous::open_up;
 use crate::receiver::kept::{self, Done, KeptLine, KnownBy, ReceiptHead, WasLike};
@@ -58,6 +60,7 @@ pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) ->
         dest: Reached::of(dest, &dest_shown),
         store: Reached::of(store, &head.store),
         trash: head.trash,
+        privileged: head.privileged,
         was: BTreeMap::new(),
         left: BTreeSet::new(),
         deleted: lines
@@ -156,6 +159,8 @@ struct Undoing<'a> {
     dest: Reached,
     store: Reached,
     trash: bool,
+    /// Where the destination has what only root can set.
+    privileged: Privileged,
     /// What directories of the destination are to be like in the end.
     was: BTreeMap<PathBuf, WasLike>,
     /// Names that a dry run has left, and a real one would have taken away.
@@ -189,7 +194,8 @@ impl Undoing<'_> {
     fn touches(&mut self, path: &Path, dir: &Dir) -> Result<()> {
         let above = path.parent().unwrap_or(Path::new(""));
         if !self.was.contains_key(above) {
-            let info = dir.info().map_err(|e| Error::os(Op::Stat, self.dest.shown.join(above), e))?;
+            let info = held_stat::dir_as(self.privileged, dir);
+            let info = info.map_err(|e| Error::os(Op::Stat, self.dest.shown.join(above), e))?;
             self.was.insert(above.to_owned(), WasLike::of(&info));
         }
         if !self.dry_run
@@ -316,7 +322,7 @@ impl Undoing<'_> {
             }
         }
         for (path, was) in std::mem::take(&mut self.was) {
-            match below(&self.dest.root, &path).and_then(|dir| like(&dir, &was)) {
+            match below(&self.dest.root, &path).and_then(|dir| like(&dir, &was, self.privileged)) {
                 // What a directory that is gone was like matters no more.
                 Ok(()) => {}
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
@@ -347,13 +353,24 @@ impl Undoing<'_> {
 }
 
 /// Owner before mode, which a change of owner takes bits from; times last.
-fn like(dir: &Dir, was: &WasLike) -> io::Result<()> {
-    let now = dir.info()?;
-    if (now.uid, now.gid) != (was.uid, was.gid) {
-        meta::set_owner(dir, Some(was.uid), Some(was.gid))?;
-    }
-    if dir.info()?.mode != was.mode {
-        meta::set_mode(dir, was.mode)?;
+fn like(dir: &Dir, was: &WasLike, privileged: Privileged) -> io::Result<()> {
+    let now = held_stat::dir_as(privileged, dir)?;
+    let is_so = (now.uid, now.gid, now.mode) == (was.uid, was.gid, was.mode);
+    match privileged {
+        Privileged::Real => {
+            if (now.uid, now.gid) != (was.uid, was.gid) {
+                meta::set_owner(dir, Some(was.uid), Some(was.gid))?;
+            }
+            if dir.info()?.mode != was.mode {
+                meta::set_mode(dir, was.mode)?;
+            }
+        }
+        // Where it could not be read what it was, it has no owner that could be held.
+        Privileged::Held if is_so || was.uid == u32::MAX || was.gid == u32::MAX => {}
+        Privileged::Held => {
+            let (kind, mode, uid, gid) = (Kind::Dir, was.mode & 0o7777, was.uid, was.gid);
+            seal::hold_again(dir, HeldStat { kind, mode, uid, gid, rdev: 0 })?;
+        }
     }
     meta::set_times(dir, was.atime, was.mtime)
 }

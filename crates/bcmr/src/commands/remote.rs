@@ -290,8 +290,8 @@ fn between(job: &RemoteJob, here: &Way, onward: &Way, watch: Watch<'_>) -> Resul
     let from = meant_there(job, from, here, watch.cancel)?;
     several(&target(to.path.clone()), from.len())?;
     let (here, onward, policy) = (here.clone(), onward.clone(), job.policy.clone());
-    let dated = job.dated;
-    peer::relay(RelayRequest { from, to, target, purpose, dated, here, onward, policy }, watch)
+    let (dated, when) = (job.dated, job.when);
+    peer::relay(RelayRequest { from, to, target, purpose, when, dated, here, onward, policy }, watch)
 }
 
 /// One attempt, with a request of its own.
@@ -309,8 +309,9 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
         Places::Put { sources, to, target } => {
             let (sources, to, manifest) = (sources.clone(), to.clone(), job.manifest.clone());
             let (target, purpose, dated, state) = (*target, job.purpose, job.dated, job.state.clone());
+            let when = job.when;
             let request =
-                PutRequest { sources, names, to, target, purpose, manifest, dated, state, way, policy };
+                PutRequest { sources, names, to, target, purpose, when, manifest, dated, state, way, policy };
             peer::put(request, watch)
         }
         Places::Between { .. } => between(job, &way, &way, watch),
@@ -318,8 +319,10 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
             let (target, manifest) = (target.clone(), job.manifest.clone());
             let from = meant_there(job, from, &way, watch.cancel)?;
             several(&target, from.len())?;
-            let (purpose, dated, store) = (job.purpose, job.dated, job.store.clone());
-            peer::get(GetRequest { from, names, target, purpose, manifest, dated, store, way, policy }, watch)
+            let (purpose, when, dated, store) = (job.purpose, job.when, job.dated, job.store.clone());
+            let request =
+                GetRequest { from, names, target, purpose, when, manifest, dated, store, way, policy };
+            peer::get(request, watch)
         }
     }
 }

@@ -500,7 +500,10 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::EarlierSource => "an earlier source, '{0}', already becomes '{1}'",
         Reason::EarlierOperand => "an earlier source already becomes '{0}'",
         Reason::HeldUnreadable => "its attribute user.rsync.%stat is not one of --fake-super",
-        Reason::AclNotHeld => "its ACL is left out: --fake-super holds none",
+        Reason::HeldAclUnreadable => {
+            "its attribute user.rsync.%aacl or user.rsync.%dacl is not one of --fake-super"
+        }
+        Reason::AclNotHeld => "its ACL is left out: it is none that --fake-super holds",
         Reason::OwnersNotHeld => {
             "{0} entries lack their owner, mode or kind: the file system has no user attributes"
         }

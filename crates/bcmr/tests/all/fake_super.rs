@@ -6,6 +6,7 @@ use crate::common::*;
 use rustix::fs::{FileType, XattrFlags, lgetxattr, lsetxattr, makedev};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -112,7 +113,7 @@ fn line(way: Way, verb: &str, flags: &str, tmp: &Tmp, ends: (&str, &str)) -> Ran
             return far.bcmr(verb).args(words).args([on("one", &src), on("two", &dst)]).run();
         }
     };
-    line.0.env("XDG_STATE_HOME", tmp.p("state"));
+    line.0.env("XDG_STATE_HOME", tmp.p("state")).env("XDG_DATA_HOME", tmp.p("data"));
     line.run()
 }
 
@@ -389,30 +390,252 @@ fn where_nothing_can_be_held() {
     assert_eq!(names(&mount.path().join("held")).len(), 5);
 }
 
-/// ACLs are not held: that is told, and is no difference for ever.
+/// An ACL, of `path`, as setfacl takes it.
+fn set_acl(path: &Path, words: &[&str]) {
+    let set = std::process::Command::new("setfacl").args(words).arg(path).status().unwrap();
+    assert!(set.success(), "{words:?} {}", path.display());
+}
+
+const AACL: &str = "user.rsync.%aacl";
+const DACL: &str = "user.rsync.%dacl";
+const ACL: &str = "system.posix_acl_access";
+
+fn bytes_of(path: &Path, attr: &str) -> Option<Vec<u8>> {
+    let mut value = [0; 1024];
+    let length = lgetxattr(path, attr, &mut value[..]).ok()?;
+    Some(value[..length].to_vec())
+}
+
+/// ACLs of each kind that there is.
+fn plant_acls(tmp: &Tmp) {
+    let file = |name: &str, bits: u32, words: &[&str]| {
+        give(&tmp.file(format!("s/{name}"), name), 0, 0, bits);
+        set_acl(&tmp.p("s").join(name), words);
+    };
+    file("user", 0o644, &["-m", "u:77:rw"]);
+    file("user and group", 0o4755, &["-m", "u:77:rw,u:3000000000:x,g:88:r,g:3:wx,m::r"]);
+    file("mask", 0o644, &["-m", "m::r"]);
+    file("kept out", 0o644, &["-m", "u:77:-"]);
+    file("group kept out", 0o644, &["-m", "g:88:-"]);
+    give(&tmp.p("s/user"), 1234, 5678, 0o664);
+    give(&tmp.file("s/large", noise(9, 3 << 20)), 0, 0, 0o640);
+    set_acl(&tmp.p("s/large"), &["-m", "g:88:r"]);
+    mkfifo(&tmp.p("s/fifo"));
+    set_acl(&tmp.p("s/fifo"), &["-m", "u:9:rw"]);
+    tmp.file("s/dir/in it", "x");
+    set_acl(&tmp.p("s/dir"), &["-m", "u:77:rwx,d:u:99:r,d:g:100:rx,d:m::-"]);
+    chmod(&tmp.p("s/dir"), 0o2775);
+    tmp.file("s/inherits/in it", "x");
+    set_acl(&tmp.p("s/inherits"), &["-d", "-m", "o::-"]);
+    tmp.file("s/none", "x");
+}
+
+/// ACLs are held and given back on every way, compared, brought up to date, and whom they keep out is kept out of what holds them.
 #[test]
-fn acls_are_left_out_aloud() {
-    needs!(is_root() && has_tool("setfacl"), "it needs root and setfacl");
+fn acls_are_held_near_and_far() {
+    needs!(is_root() && has_tool("setfacl") && has_tool("setpriv"), "it needs root, setfacl and setpriv");
+    let ways =
+        [(Way::Near, Way::Near), (Way::Far(Dir::Put), Way::Far(Dir::Get)), (Way::Between, Way::Between)];
+    for (up, down) in ways {
+        for (verb, flags) in [("sync", ""), ("copy", "--archive -T"), ("copy", "-rp --preserve=all -T")] {
+            let tmp = Tmp::for_others();
+            plant_acls(&tmp);
+            let what = format!("{up:?} {verb} {flags}");
+            line(up, verb, &format!("{flags} --fake-super"), &tmp, ("s", "held")).ok();
+            for (path, _) in tree(&tmp.p("held")) {
+                let path = tmp.p("held").join(OsStr::from_bytes(&path));
+                assert_eq!(bytes_of(&path, ACL), None, "{what}: {}", path.display());
+            }
+            let has = |name: &str, attr: &str| get(&tmp.p("held").join(name), attr).is_some();
+            assert!(has("user", AACL) && has("fifo", AACL) && has("dir", AACL), "{what}");
+            assert!(has("dir", DACL) && has("inherits", DACL) && !has("inherits", AACL), "{what}");
+            assert!(!has("none", AACL) && !has("none", DACL), "{what}");
+            // 77 would be one of the others, or of the group; 88 one of the others.
+            assert_eq!(mode(&tmp.p("held/kept out")), 0o600, "{what}");
+            assert_eq!(mode(&tmp.p("held/group kept out")) & 0o007, 0, "{what}");
+            line(down, verb, &format!("{flags} --fake-super=src"), &tmp, ("held", "back")).ok();
+            given_back(&tmp, "back", &what);
+            if verb != "sync" {
+                continue;
+            }
+            let again = line(up, verb, "-i --fake-super", &tmp, ("s", "held")).ok();
+            assert_eq!(again.out, "", "{what}");
+            // A day later.
+            set_acl(&tmp.p("s/user"), &["-b"]);
+            set_acl(&tmp.p("s/none"), &["-m", "u:5:r"]);
+            set_acl(&tmp.p("s/dir"), &["-k"]);
+            set_acl(&tmp.p("s/mask"), &["-m", "u:6:r"]);
+            let told = line(up, verb, "-n --fake-super", &tmp, ("s", "held")).ok().out;
+            for name in ["user", "none", "dir", "mask"] {
+                assert!(told.contains(&format!("~ {name}")), "{what} {name}: {told}");
+            }
+            line(up, verb, "--fake-super", &tmp, ("s", "held")).ok();
+            let told = line(up, verb, "-n --fake-super", &tmp, ("s", "held")).ok().out;
+            assert!(told.starts_with("no differences"), "{what}: {told}");
+            line(down, verb, "--fake-super=src", &tmp, ("held", "back")).ok();
+            given_back(&tmp, "back", &what);
+            // What holds some to what holds the same.
+            line(Way::Near, verb, "--fake-super=both", &tmp, ("held", "held too")).ok();
+            for name in ["none", "mask", "fifo", "dir", "inherits"] {
+                for attr in [AACL, DACL] {
+                    let [one, two] = ["held", "held too"].map(|at| bytes_of(&tmp.p(at).join(name), attr));
+                    assert_eq!(one, two, "{what}: {name} {attr}");
+                }
+            }
+        }
+    }
+}
+
+/// rsync finds nothing to do in what holds ACLs, and gives them back; and so does bcmr in what rsync has written.
+#[test]
+fn rsync_holds_acls_in_the_same_form() {
+    needs!(is_root() && has_tool("rsync") && has_tool("setfacl"), "it needs root, rsync and setfacl");
     let tmp = Tmp::new();
-    let file = tmp.file("s/f", "x");
-    let set = std::process::Command::new("setfacl").args(["-m", "u:77:rw"]).arg(&file).status().unwrap();
-    assert!(set.success());
-    line(Way::Near, "sync", "--fake-super", &tmp, ("s", "held")).code(1).says("--fake-super holds none");
-    assert_eq!(get(&tmp.p("held/f"), "system.posix_acl_access"), None);
-    let told = line(Way::Near, "sync", "-n --fake-super", &tmp, ("s", "held")).ok().out;
+    plant_acls(&tmp);
+    let mut touch = std::process::Command::new("find");
+    touch.arg(tmp.p("s")).args(["-depth", "-exec", "touch", "-h", "-d", "@1700000000", "{}", "+"]);
+    assert!(touch.status().unwrap().success());
+    let (s, ours, theirs) = (tmp.p("s"), tmp.p("ours"), tmp.p("theirs"));
+    line(Way::Near, "sync", "--fake-super", &tmp, ("s", "ours")).ok();
+    rsync(&["-aHAX", "-M--fake-super"], &s, &theirs);
+    for (path, _) in tree(&theirs) {
+        let path = OsStr::from_bytes(&path);
+        for attr in [AACL, DACL] {
+            assert_eq!(
+                bytes_of(&ours.join(path), attr),
+                bytes_of(&theirs.join(path), attr),
+                "{path:?} {attr}"
+            );
+        }
+    }
+    assert_eq!(rsync(&["-aHAXni", "--delete", "-M--fake-super"], &s, &ours), "");
+    let told = line(Way::Near, "sync", "-n --delete --fake-super", &tmp, ("s", "theirs")).ok().out;
     assert!(told.starts_with("no differences"), "{told}");
+    rsync(&["-aHAX", "--fake-super", "-M--super"], &ours, &tmp.p("ours by rsync"));
+    given_back(&tmp, "ours by rsync", "rsync gives back");
+    line(Way::Near, "sync", "--fake-super=src", &tmp, ("theirs", "theirs by bcmr")).ok();
+    given_back(&tmp, "theirs by bcmr", "bcmr gives back");
+}
+
+/// What another program wrote is an ACL to the letter, or the entry is not copied; at DST it is a difference, and is made right.
+#[test]
+fn acls_that_are_none() {
+    needs!(is_root() && has_tool("setpriv") && has_tool("setfacl"), "it needs root, setpriv and setfacl");
+    let none: &[u8] = &[0x80, 0, 0, 0, 9, 0, 0, 0, 4, 0, 0, 0, 0x80, 0, 0, 0];
+    for way in [Way::Near, Way::Far(Dir::Get)] {
+        for (name, attr) in [("bad", AACL), ("dir", AACL), ("dir", DACL)] {
+            let tmp = Tmp::for_others();
+            tmp.file("held/bad", "x");
+            tmp.file("held/dir/in it", "x");
+            tmp.file("held/good", "x");
+            tmp.file("back/only there", "x");
+            set(&tmp.p("held").join(name), attr, none);
+            let ran =
+                line(way, "sync", "--delete --max-delete=100% --fake-super=src", &tmp, ("held", "back"));
+            let ran = ran.one_of(&[1, 8]).says("is not one of --fake-super");
+            assert!(
+                tmp.p("back/good").exists() && !tmp.p("back").join(name).exists(),
+                "{way:?}: {}",
+                ran.err
+            );
+            assert!(tmp.p("back/only there").exists(), "{way:?}: what could not be read deletes nothing");
+        }
+    }
+    for way in [Way::Near, Way::Far(Dir::Put)] {
+        let tmp = Tmp::for_others();
+        for name in ["s/f", "s/g"] {
+            tmp.file(name, name);
+        }
+        set_acl(&tmp.p("s/f"), &["-m", "u:77:r"]);
+        line(way, "sync", "--fake-super", &tmp, ("s", "held")).ok();
+        let was = bytes_of(&tmp.p("held/f"), AACL);
+        set(&tmp.p("held/f"), AACL, none);
+        set(&tmp.p("held/g"), AACL, none);
+        let told = line(way, "sync", "-n --fake-super", &tmp, ("s", "held")).ok().out;
+        assert!(told.contains("~ f") && told.contains("~ g"), "{way:?}: {told}");
+        line(way, "sync", "--fake-super", &tmp, ("s", "held")).ok();
+        assert_eq!(
+            (bytes_of(&tmp.p("held/f"), AACL), bytes_of(&tmp.p("held/g"), AACL)),
+            (was, None),
+            "{way:?}"
+        );
+    }
+}
+
+/// What holds, and what it holds: everything that an undoing is to give back.
+fn held_tree(tmp: &Tmp) -> (Tree, Vec<(Vec<u8>, Option<String>)>) {
+    let mut found = tree(&tmp.p("held"));
+    found.values_mut().for_each(|entry| entry.atime = (0, 0));
+    let of = |path: &Vec<u8>| get(&tmp.p("held").join(OsStr::from_bytes(path)), HELD);
+    let held = found.keys().map(|path| (path.clone(), of(path))).collect();
+    (found, held)
+}
+
+/// With what is replaced and deleted kept, undoing gives back all that was held, devices and owners of directories too.
+#[test]
+fn what_was_held_is_kept_and_undone() {
+    needs!(
+        is_root() && has_tool("setpriv"),
+        "giving owners and acting as another user need root and setpriv"
+    );
+    for (way, old) in [
+        (Way::Near, "--backup-dir=OLD"),
+        (Way::Near, "--trash"),
+        (Way::Far(Dir::Put), "--backup-dir=OLD"),
+        (Way::Far(Dir::Get), "--backup-dir=OLD"),
+        (Way::Between, "--backup-dir=OLD"),
+    ] {
+        let tmp = Tmp::for_others();
+        plant(&tmp);
+        let what = format!("{way:?} {old}");
+        let old = old.replace("OLD", &tmp.p("old").display().to_string());
+        let flags = format!("--delete --max-delete=100% --fake-super {old}");
+        line(way, "sync", "--fake-super", &tmp, ("s", "held")).ok();
+        let was = held_tree(&tmp);
+        // Each kind gives way to another one, directories have another owner and mode, and something is new.
+        give(&tmp.p("s/large"), 78, 89, 0o2755);
+        lchown(tmp.p("s/link"), Some(13), Some(35)).unwrap();
+        give(&tmp.p("s/sub"), 1, 2, 0o3770);
+        give(&tmp.p("s/many"), 0, 0, 0o700);
+        give(&tmp.p("s"), 0, 0, 0o1755);
+        for gone in ["fifo too", "block", "plain", "socket", "users"] {
+            fs::remove_file(tmp.p("s").join(gone)).unwrap();
+        }
+        tmp.file("s/block", "a file now");
+        mkfifo(&tmp.p("s/plain"));
+        symlink("elsewhere", tmp.p("s/socket")).unwrap();
+        give(&tmp.file("s/users/in it", "x"), 3, 4, 0o6711);
+        mknod(&tmp.p("s/new"), FileType::CharacterDevice, 0o600, makedev(1, 5));
+        fs::remove_dir_all(tmp.p("s/sub/deep")).unwrap();
+        line(way, "sync", &flags, &tmp, ("s", "held")).ok();
+        assert_ne!(held_tree(&tmp).1, was.1, "{what}");
+        line(Way::Near, "sync", "--fake-super=src", &tmp, ("held", "back")).ok();
+        given_back(&tmp, "back", &what);
+        // Nothing is left to do, so there is nothing to keep either.
+        let receipts = if old.starts_with("--trash") { tmp.p("state/bcmr/undo") } else { tmp.p("old") };
+        line(way, "sync", &flags, &tmp, ("s", "held")).ok();
+        let runs = names(&receipts);
+        assert_eq!(runs.len(), 1, "{what}: {runs:?}");
+        let receipt = receipts.join(&runs[0]).join("receipt");
+        // What has changed since stays.
+        tmp.file("held/large", "another one");
+        bcmr(["undo"]).args([&receipt]).run().code(8).says("held/large");
+        fs::remove_file(tmp.p("held/large")).unwrap();
+        bcmr(["undo"]).args([&receipt]).run().ok();
+        let now = held_tree(&tmp);
+        assert_eq!(now.1, was.1, "{what}");
+        let told = differences(&was.0, &now.0, EVERYTHING);
+        assert!(told.is_empty(), "{what}:\n{}", told.join("\n"));
+    }
 }
 
 #[test]
 fn what_does_not_go_with_it() {
     let tmp = Tmp::new();
     tmp.file("s/f", "x");
-    for (verb, flags, says) in [
-        ("copy", "-r", "they are not kept"),
-        ("copy", "-p --no-preserve=ownership -r", "they are not kept"),
-        ("sync", "--backup-dir old", "--backup-dir"),
-        ("sync", "--trash", "--trash"),
-    ] {
+    for (verb, flags, says) in
+        [("copy", "-r", "they are not kept"), ("copy", "-p --no-preserve=ownership -r", "they are not kept")]
+    {
         line(Way::Near, verb, &format!("{flags} --fake-super"), &tmp, ("s", "d")).code(2).says(says);
     }
     line(Way::Near, "copy", "--archive -L --fake-super=src", &tmp, ("s", "d")).code(2).says("-L");

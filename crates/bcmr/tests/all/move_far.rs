@@ -372,3 +372,44 @@ fn a_server_that_only_reads_gives_nothing_away() {
     from(Far::pipe().serving(&format!("--root {root}"))).ok();
     arrived(&tmp, "d", "from a root");
 }
+
+/// What a move that was cut has brought of a large file is not sent again: alone, in a directory that is new, in one that something is
+/// merged into, and between two others. The source stays until all of it is there.
+#[test]
+fn a_large_file_that_was_cut_is_gone_on_with() {
+    const MIB: usize = 1 << 20;
+    for (way, src, dst, flags) in [
+        (Way::Put, "s/large", "there/large", ""),
+        (Way::Get, "s/large", "there/large", ""),
+        (Way::Put, "s", "new", ""),
+        (Way::Get, "s", "new", ""),
+        (Way::Get, "s", "there", "-T --merge"),
+        (Way::Put, "s", "there", "-T --merge -V=direct"),
+        (Way::Between, "s", "new", ""),
+    ] {
+        let tmp = Tmp::new();
+        let large = noise(7, 72 * MIB);
+        tmp.file("s/large", &large);
+        tmp.file("s/sub/small", "small");
+        tmp.file("there/own", "own");
+        let about = format!("{way:?} {src} {flags}");
+        let flags = format!("--compress=none {flags}");
+        let log = tmp.p("log");
+        let bad = Far::relay().with("RELAY_LOG", &log);
+        // Between two others both are behind the same kind of line.
+        let cut = (60 * MIB).to_string();
+        let bad = if way == Way::Get { bad.with("RELAY_DOWN", &cut) } else { bad.with("RELAY_UP", &cut) };
+        let ran = moves(&bad, way, &flags, &tmp, (src, dst)).run();
+        assert_eq!(ran.code, 7, "{about}: {}", ran.err);
+        assert!(fs::read(tmp.p("s/large")).unwrap() == large, "{about}: the source stays until all is there");
+        fs::remove_file(&log).ok();
+        let good = Far::relay().with("RELAY_LOG", &log);
+        moves(&good, way, &flags, &tmp, (src, dst)).run().ok();
+        let at = if dst.ends_with("large") { tmp.p(dst) } else { tmp.p(dst).join("large") };
+        assert!(fs::read(&at).unwrap() == large, "{about}");
+        assert!(!tmp.p(src).exists(), "{about}: something is left at the source");
+        let sent: u64 = passed(&log).iter().map(|(up, down)| (*up).max(*down)).max().unwrap_or(0);
+        assert!(sent < 50 * MIB as u64, "{about}: {sent} bytes were sent of what was there");
+        assert_no_litter(at.parent().unwrap());
+    }
+}

@@ -239,3 +239,215 @@ fn a_confined_server_deletes_too() {
     line.args([tmp.p("s").as_os_str(), &far.at("/d")]).run().ok();
     assert_eq!(names(&tmp.p("root/d")), ["a"]);
 }
+
+/// Where SRC and DST are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Here,
+    Far(Dir),
+    Between,
+}
+
+const WAYS: [Way; 4] = [Way::Here, Way::Far(Dir::Put), Way::Far(Dir::Get), Way::Between];
+
+fn sync_by(way: Way, far: &Far, tmp: &Tmp, flags: &str) -> Ran {
+    let on = |host: &str, path: &str| format!("{host}:{}", tmp.p(path).display());
+    let mut line = match way {
+        Way::Here => bcmr(["sync"]).args(flags.split_whitespace()).args([tmp.p("s"), tmp.p("d")]),
+        Way::Far(dir) => {
+            let line = far.bcmr("sync").args(flags.split_whitespace());
+            dir.ends(line, far, &tmp.p("s"), &tmp.p("d"))
+        }
+        Way::Between => {
+            let line = far.bcmr("sync").args(flags.split_whitespace());
+            line.args([on("one", "s"), on("two", "d")])
+        }
+    };
+    line.0.env("XDG_STATE_HOME", tmp.p("state"));
+    line.run()
+}
+
+/// What goes before anything arrives goes by the same rules wherever the two are, and the rest is done as ever.
+#[test]
+fn what_goes_first_goes_by_the_same_rules_there() {
+    type Prepare = fn(&Tmp);
+    let in_the_way: Prepare = |tmp| {
+        tmp.file("s/file", "a file");
+        tmp.file("d/file/in", "");
+        tmp.file("d/file/too", "");
+    };
+    // The exit status, what is said, and whether what only the destination has goes.
+    let table: [(&str, Prepare, i32, &str, bool); 9] = [
+        ("", |_| (), 0, "", true),
+        ("--mkpath --checksum -V", |_| (), 0, "", true),
+        ("--max-delete=2", |_| (), 8, "entries would go", false),
+        (
+            "",
+            |tmp| fs::rename(tmp.p("s"), tmp.p("away")).and(fs::create_dir(tmp.p("s"))).unwrap(),
+            8,
+            "empty",
+            false,
+        ),
+        ("-e old", |_| (), 0, "", false),
+        ("--delete-excluded -e old", |_| (), 0, "", true),
+        // Only the sender can tell what this leaves out.
+        (
+            "--max-size=3",
+            |tmp| drop((tmp.file("s/longer", "longer"), tmp.file("d/longer", "older"))),
+            0,
+            "",
+            true,
+        ),
+        // A directory that is in the way goes in the end, and is counted with what went.
+        ("--max-delete=6", in_the_way, 0, "", true),
+        ("--max-delete=5", in_the_way, 8, "entries would go", false),
+    ];
+    for way in WAYS {
+        for (flags, prepare, code, says, goes) in table {
+            let (far, tmp) = (Far::pipe(), Tmp::new());
+            let about = format!("{way:?} {flags} {says}");
+            for name in ["s/a", "s/sub/b", "d/old/x", "d/old/y"] {
+                tmp.file(name, "abc");
+            }
+            prepare(&tmp);
+            let plain = flags.replace("--mkpath", "");
+            let dry = sync_by(way, &far, &tmp, &format!("-n --delete {plain}"));
+            assert_eq!(
+                dry.out,
+                sync_by(way, &far, &tmp, &format!("-n --delete=before {plain}")).out,
+                "{about}"
+            );
+            let ran = sync_by(way, &far, &tmp, &format!("--delete=before {flags}"));
+            let clears = goes && tmp.p("s/file").exists();
+            let code = if clears && way != Way::Here { 1 } else { code };
+            // What is in the way of something keeps that from arriving.
+            let stays = code == 8 && tmp.p("d/file").is_dir();
+            assert!(ran.code == code || stays && ran.code != 0, "{about}: {} {}", ran.code, ran.err);
+            assert!(ran.err.contains(says), "{about}: {}", ran.err);
+            assert_eq!(tmp.p("d/old/x").exists(), !goes, "{about}: {}", ran.err);
+            if names(&tmp.p("s")).is_empty() {
+                continue;
+            }
+            assert_eq!(text(&tmp.p("d/sub/b")), "abc", "{about}: all else is done");
+            if clears && way != Way::Here {
+                ran.says("still to come");
+                sync_by(way, &far, &tmp, &format!("--delete=before {flags}")).ok();
+            }
+            match flags {
+                "--max-size=3" => assert_eq!(text(&tmp.p("d/longer")), "older", "{about}: it is spared"),
+                _ if goes => alike(&tmp, &about),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Each thing that goes is told once, and counted; what failed as well; and where there is no DST yet nothing goes.
+#[test]
+fn what_goes_first_is_told_once() {
+    for way in WAYS {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        for name in ["s/a", "d/old"] {
+            tmp.file(name, name);
+        }
+        tmp.file("d/a", "an older one");
+        let ran = sync_by(way, &far, &tmp, "-i --delete=before --stats").ok();
+        assert_eq!(ran.out.matches("*deleting   old").count(), 1, "{way:?}: {}", ran.out);
+        assert_eq!(ran.out.matches(" a\n").count(), 1, "{way:?}: {}", ran.out);
+        alike(&tmp, &format!("{way:?}"));
+        let again = sync_by(way, &far, &tmp, "-i --delete=before").ok();
+        assert_eq!(again.out, "", "{way:?}");
+        fs::remove_dir_all(tmp.p("d")).unwrap();
+        sync_by(way, &far, &tmp, "--delete=before").ok();
+        alike(&tmp, &format!("{way:?}, anew"));
+    }
+}
+
+/// Where something of the source cannot be listed nothing goes, before as after, and that is said once.
+#[test]
+fn what_cannot_be_listed_there_keeps_what_would_go_first() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    for way in [Way::Far(Dir::Get), Way::Between] {
+        let tmp = Tmp::for_others();
+        for name in ["s/a", "s/closed/b", "d/old", "d/closed/old"] {
+            tmp.file(name, name);
+        }
+        chmod(&tmp.p("s/closed"), 0o700);
+        for dir in ["d", "d/closed"] {
+            std::os::unix::fs::chown(tmp.p(dir), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let far = Far::pipe();
+        chmod(&far.home(), 0o777);
+        let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+        let far = far.with("FAR_RUN", nobody).program(&tmp.p("bcmr"));
+        let ran = sync_by(way, &far, &tmp, "--delete=before").code(8);
+        assert!(tmp.p("d/old").exists() && tmp.p("d/closed/old").exists(), "{way:?}: {}", ran.err);
+        assert_eq!(ran.err.matches("s/closed").count(), 1, "{way:?}: {}", ran.err);
+        ran.says("not all of the source has arrived");
+        assert!(tmp.p("d/a").exists(), "{way:?}: the rest is done");
+    }
+}
+
+/// Where there is no room for both, what only the destination has goes first, or nothing arrives.
+#[test]
+fn what_goes_first_makes_room_there() {
+    needs!(is_root(), "mounting needs root");
+    for way in &WAYS[1..] {
+        for when in ["--delete", "--delete=before"] {
+            let (far, tmp) = (Far::pipe(), Tmp::new());
+            tmp.file("s/new", noise(1, 5 << 20));
+            let _disk = match Mount::tmpfs("size=8m", &tmp.p("d")) {
+                Ok(mount) => mount,
+                Err(why) => return skipped("what_goes_first_makes_room_there", &why),
+            };
+            tmp.file("d/old", noise(2, 5 << 20));
+            let ran = sync_by(*way, &far, &tmp, when);
+            let has_room = when == "--delete=before";
+            assert_eq!(ran.code == 0, has_room, "{way:?} {when}: {}", ran.err);
+            assert_eq!(tmp.p("d/new").exists(), has_room, "{way:?} {when}");
+            assert_eq!(tmp.p("d/old").exists(), !has_room, "{way:?} {when}");
+        }
+    }
+}
+
+/// What goes first is kept as well, with a receipt of its own between two machines; the last one is undone first.
+#[test]
+fn what_goes_first_is_kept_and_undone() {
+    for way in WAYS {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        for name in ["s/a", "d/old/in"] {
+            tmp.file(name, name);
+        }
+        tmp.file("d/a", "an older one");
+        let was = tree(&tmp.p("d"));
+        let flags = format!("--delete=before --backup-dir={}", tmp.p("kept").display());
+        sync_by(way, &far, &tmp, &flags).ok();
+        alike(&tmp, &format!("{way:?}"));
+        let receipts: Vec<_> = names(&tmp.p("kept")).into_iter().rev().collect();
+        assert_eq!(receipts.len(), if way == Way::Here { 1 } else { 2 }, "{way:?}");
+        for run in receipts {
+            bcmr(["undo"]).args([tmp.p("kept").join(run).join("receipt")]).run().ok();
+        }
+        let told = differences(&was, &tree(&tmp.p("d")), CONTENT);
+        assert!(told.is_empty(), "{way:?}:\n{}", told.join("\n"));
+    }
+}
+
+/// A connection that is lost in the look, or after it, is made again, and nothing goes that would not.
+#[test]
+fn what_goes_first_where_the_connection_is_lost() {
+    for dir in BOTH {
+        for bytes in ["300", "1000", "200000"] {
+            let tmp = Tmp::new();
+            for n in 0..200 {
+                tmp.file(format!("s/{n}"), noise(n, 2000));
+                tmp.file(format!("d/old/{n}"), "old");
+            }
+            let far = Far::relay().with("RELAY_ONCE", tmp.p("once"));
+            let far = far.with(if dir == Dir::Put { "RELAY_UP" } else { "RELAY_DOWN" }, bytes);
+            let ran = sync_by(Way::Far(dir), &far, &tmp, "--delete=before --max-delete=100%");
+            assert_eq!(ran.code, 0, "{dir:?} {bytes}: {}", ran.err);
+            alike(&tmp, &format!("{dir:?} {bytes}"));
+        }
+    }
+}

@@ -311,7 +311,6 @@ fn what_goes_first_goes_by_the_same_rules() {
     let tmp = Tmp::new();
     tmp.file("s/a", "A");
     sync(&tmp, "--delete=before --snapshot s d").code(2);
-    sync(&tmp, "--delete=before s host:d").code(2).says("this machine");
     assert!(!tmp.p("d").exists());
 }
 

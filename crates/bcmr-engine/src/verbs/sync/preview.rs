@@ -1,15 +1,15 @@
 //! `sync -n`: what a run would add, replace and delete, each with its bytes.
 //!
 //! Must not change anything, nor know where the source is: what comes off a wire is shown to the same visitor. What would be deleted is
-//! planned by the receiver's own planner.
+//! planned by the receiver's own planner, and where it goes first it is handed to what deletes it.
 
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Change, Event, Front, Progress, Question, Summary, Watch};
+use crate::event::{Change, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, Compare, CopyPolicy};
 use crate::receiver::created_names::CreatedNames;
-use crate::receiver::extraneous::{At, Extraneous, Going, Plan};
+use crate::receiver::extraneous::{At, Extraneous, Going};
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
 use crate::tally::Tally;
@@ -20,13 +20,13 @@ use crate::verbs::operands::{self, Dest, Reach};
 use crate::verbs::rivals::EntryPaths;
 use crate::verbs::survey::Survey;
 use crate::verbs::sync::ends::SyncPair;
+use crate::verbs::sync::first::DeletesFirst;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::Kind;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Tells what a run would do, and of the destination itself under `own_name`; with `alike` also what both sides of each difference are like.
 ///
@@ -62,50 +62,19 @@ pub(super) fn preview(
 }
 
 /// The directory that holds what is kept, if it is there by now.
-fn spared(ends: &SyncPair, policy: &CopyPolicy) -> Option<(u64, u64)> {
+pub(super) fn spared(ends: &SyncPair, policy: &CopyPolicy) -> Option<(u64, u64)> {
     match &ends.dest {
         Dest::Whole(place) => keeping::spared(policy, &Reach::Anywhere, place),
         Dest::Named { .. } => None,
     }
 }
 
-/// Goes through the whole source and tells nothing but what keeps from deleting: what would go, by names alone.
-///
-/// # Errors
-/// Only when nothing could be begun.
-pub(super) fn what_goes(ends: &SyncPair, policy: &CopyPolicy, tally: &Tally<'_>) -> Result<Option<Plan>> {
-    let (root, slot) = (operands::shown(&ends.dest), Mutex::new(None));
-    let (silent, progress) = (UntoldLook, Progress::default());
-    let looked = Tally::new(Watch { front: &silent, progress: &progress, items: false, ..tally.watch });
-    let (compare, own_name) = (Compare::SizeAndTime, Path::new(""));
-    let check = Check { policy, compare, extra: true, alike: false, root: &root, own_name, tally: &looked };
-    let visit = Preview::new(check, spared(ends, policy), AtEnd::Hands(&slot));
-    let mut survey = Survey::new(policy, &looked, Box::new(visit))?;
-    survey.resolved(vec![ends.operand(policy.preserve.at_source)?]);
-    survey.visit.end();
-    // What failed is told by the run itself, which meets it again.
-    tally.absent.fetch_add(looked.absent.load(Relaxed), Relaxed);
-    let found = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Ok(found.and_then(|found: Extraneous| found.plan(tally)))
-}
-
-/// Tells nothing.
-struct UntoldLook;
-
-impl Front for UntoldLook {
-    fn event(&self, _: Event) {}
-    fn ask(&self, _: Question) -> bool {
-        false
-    }
-}
-
 /// What becomes of what was found to go.
-#[derive(Clone, Copy)]
 pub(crate) enum AtEnd<'a> {
     /// It is planned and told, and so is each difference before.
     Tells(Passes),
-    /// It is handed over, and nothing is told.
-    Hands(&'a Mutex<Option<Extraneous>>),
+    /// It is deleted, and nothing is told before.
+    Deletes(DeletesFirst<'a>),
 }
 
 /// How often a run goes through the source.
@@ -245,17 +214,14 @@ impl Visit for Preview<'_> {
         self.check.extra
     }
 
-    fn end(self: Box<Self>) {
+    fn end(self: Box<Self>) -> Option<Summary> {
         let Preview { check, found, at_end, .. } = *self;
         let tally = check.tally;
         let passes = match at_end {
             AtEnd::Tells(passes) => passes,
-            AtEnd::Hands(slot) => {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = found;
-                return;
-            }
+            AtEnd::Deletes(first) => return Some(first.delete(found, &check)),
         };
-        let Some(plan) = found.and_then(|found| found.plan(tally)) else { return };
+        let plan = found.and_then(|found| found.plan(tally))?;
         plan.each(tally, |dir, name, path| match check.only_there(dir, name, &path) {
             Ok(event) => tally.watch.front.event(event),
             Err(e) => tally.fail(e),
@@ -263,5 +229,6 @@ impl Visit for Preview<'_> {
         if passes == Passes::One && plan.clears() {
             tally.fail(Error::ours(Code::InTheWay, Op::CopyAllOf, check.root, Reason::OutOfTheWay));
         }
+        None
     }
 }

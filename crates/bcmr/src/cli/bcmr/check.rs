@@ -17,7 +17,7 @@ use crate::env::Env;
 use crate::names;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{CheckRequest, Compare, CopyPolicy, Landing, SyncPlan, Verify};
+use bcmr_engine::policy::{CheckRequest, Compare, CopyPolicy, DeleteWhen, Landing, SyncPlan, Verify};
 use bcmr_engine::remote::Purpose;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -114,7 +114,7 @@ pub fn request(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> 
     let (policy, purpose, show) = check_policy(a, env)?;
     let (compare, extra) = match purpose {
         Purpose::Check { compare, extra, .. } => (compare, extra),
-        Purpose::Copy => (Compare::ContentInDoubt, true),
+        Purpose::Copy | Purpose::DeleteFirst => (Compare::ContentInDoubt, true),
     };
     Ok((CheckRequest { sources, target, compare, extra, policy }, show))
 }
@@ -141,6 +141,7 @@ pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Resu
         names,
         policy,
         purpose,
+        when: DeleteWhen::After,
         manifest,
         dated,
         plan,

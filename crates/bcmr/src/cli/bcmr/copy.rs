@@ -28,8 +28,8 @@ use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{
-    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Leaving, Mirror, Old, Reflink, Resume, Sharing,
-    Sparse, SyncPlan, Target,
+    Collide, CopyPolicy, CopyRequest, DeleteMax, DeleteWhen, Landing, Leaving, Mirror, Old, Reflink, Resume,
+    Sharing, Sparse, SyncPlan, Target,
 };
 use bcmr_engine::remote::Purpose;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};
@@ -252,6 +252,7 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
         names,
         policy,
         purpose,
+        when: DeleteWhen::After,
         manifest,
         dated,
         plan,

@@ -2,7 +2,7 @@
 
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use crate::usage::Usage;
-use bcmr_engine::policy::{CopyPolicy, Follow, Old, Preserve, Privileged};
+use bcmr_engine::policy::{CopyPolicy, Follow, Preserve, Privileged};
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
@@ -12,7 +12,7 @@ pub struct FakeSuperArgs {
     ///
     /// With --fake-super (dst), who is not root loses nothing: what only root could set of a file at DST is written into an
     /// attribute of it (user.rsync.%stat), devices, FIFOs, sockets and links are files that hold what they are. With src, those
-    /// attributes are taken for what the files of SRC are. ACLs are not held.
+    /// attributes are taken for what the files of SRC are.
     #[arg(
         hide_short_help = true,
         long,
@@ -64,11 +64,6 @@ pub(super) fn guard(policy: &CopyPolicy) -> Result<(), Usage> {
     }
     if kept.at_source.is_held() && policy.follow == Follow::Always {
         return Err(Usage::new("-L cannot be combined with --fake-super=src: its links are files"));
-    }
-    if kept.at_dest.is_held() && policy.old != Old::Goes {
-        let said =
-            "--backup-dir and --trash cannot be combined with --fake-super: undo would not know its files";
-        return Err(Usage::new(said).or("--snapshot keeps what was there before"));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{CopyPolicy, Leaving, MoveRequest, SyncPlan, Verify};
+use bcmr_engine::policy::{CopyPolicy, DeleteWhen, Leaving, MoveRequest, Resume, SyncPlan, Verify};
 use bcmr_engine::remote::Purpose;
 use clap::{ArgMatches, Args};
 
@@ -85,7 +85,13 @@ pub fn remote(a: &MoveArgs, places: Places, config: &Config, env: &Env) -> Resul
     let far = if places.is_put() { Far::To(reach.way.plane) } else { Far::From(reach.way.plane) };
     // Of what a filter leaves something behind, the rest goes where a part of it may be already.
     let merges = a.merge || !policy.filter.is_everything();
-    let policy = CopyPolicy { leaving: if merges { Leaving::GoesMerging } else { Leaving::Goes }, ..policy };
+    let policy = CopyPolicy {
+        leaving: if merges { Leaving::GoesMerging } else { Leaving::Goes },
+        // A connection is lost more easily than a disk: large files are gone on with, as by sync.
+        resume: Resume::Proved,
+        checkpoint_bytes: CopyPolicy::MIRROR_CHECKPOINT_BYTES,
+        ..policy
+    };
     let show = Show { far, again: Again::Same, ..show };
     let (purpose, unkept) = (Purpose::Copy, vec!["move"]);
     let (names, manifest, dated, state, plan) = (None, None, None, None, SyncPlan::None);
@@ -95,6 +101,7 @@ pub fn remote(a: &MoveArgs, places: Places, config: &Config, env: &Env) -> Resul
         names,
         policy,
         purpose,
+        when: DeleteWhen::After,
         manifest,
         dated,
         state,

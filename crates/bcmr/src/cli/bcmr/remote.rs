@@ -6,7 +6,7 @@ use super::store::Store;
 use crate::config::Config;
 use crate::show::Show;
 use crate::usage::Usage;
-use bcmr_engine::policy::{CopyPolicy, Dated, SyncPlan};
+use bcmr_engine::policy::{CopyPolicy, Dated, DeleteWhen, SyncPlan};
 use bcmr_engine::remote::Purpose;
 use std::path::PathBuf;
 
@@ -16,6 +16,8 @@ pub struct RemoteJob {
     pub names: Option<NamesFrom>,
     pub policy: CopyPolicy,
     pub purpose: Purpose,
+    /// When what only the destination has is deleted, where it is.
+    pub when: DeleteWhen,
     pub manifest: Option<PathBuf>,
     /// The destination holds snapshots, and gets this one.
     pub dated: Option<Dated>,

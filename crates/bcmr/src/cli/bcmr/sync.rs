@@ -125,7 +125,7 @@ pub struct DeleteArgs {
     /// empty or not mounted as it was, and where another file system is mounted.
     ///
     /// With --delete=before they go first, once all of SRC has been listed: for a DST without room for both. What is there then is not
-    /// kept until the new is. On this machine only.
+    /// kept until the new is.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "after")]
     pub delete: Option<DeleteArg>,
     /// The same, with what the filter leaves out
@@ -264,17 +264,19 @@ pub fn request(a: &SyncArgs, env: &Env) -> Result<(SyncRequest, Show), Usage> {
     let (policy, show) = sync_policy(a, env)?;
     let (source, dest) = (a.source.clone(), a.dest.clone());
     let state = env.state_dir.as_ref().map(|dir| dir.join("sync"));
-    let plan = planned(a, env);
-    let when = match a.delete.delete {
-        Some(DeleteArg::Before) if a.earlier.snapshot => {
-            return Err(Usage::new(
-                "--delete=before has no meaning with --snapshot, which deletes nothing of an earlier one",
-            ));
-        }
-        Some(DeleteArg::Before) => DeleteWhen::Before,
-        Some(DeleteArg::After) | None => DeleteWhen::After,
-    };
+    let (plan, when) = (planned(a, env), when(a)?);
     Ok((SyncRequest { source, dest, policy, state, plan, when }, show))
+}
+
+/// When what only DST has goes.
+fn when(a: &SyncArgs) -> Result<DeleteWhen, Usage> {
+    match a.delete.delete {
+        Some(DeleteArg::Before) if a.earlier.snapshot => Err(Usage::new(
+            "--delete=before has no meaning with --snapshot, which deletes nothing of an earlier one",
+        )),
+        Some(DeleteArg::Before) => Ok(DeleteWhen::Before),
+        Some(DeleteArg::After) | None => Ok(DeleteWhen::After),
+    }
 }
 
 /// The plan that is to be written, if one is.
@@ -326,9 +328,7 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));
     }
     let (policy, show) = sync_policy(a, env)?;
-    if a.delete.delete == Some(DeleteArg::Before) {
-        return Err(Usage::new("--delete=before is about directories on this machine"));
-    }
+    let when = when(a)?;
     if !a.earlier.reflink_dest.is_empty() {
         return Err(Usage::new("--reflink-dest is about directories on this machine"));
     }
@@ -359,6 +359,7 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         names,
         policy,
         purpose,
+        when,
         manifest,
         dated,
         plan,

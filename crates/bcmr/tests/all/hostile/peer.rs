@@ -49,7 +49,9 @@ pub const ALL: Features = Features {
         | wide::LEFT_OUT
         | wide::PLANS
         | wide::TAKES
-        | wide::HELD,
+        | wide::HELD
+        | wide::FIRST
+        | wide::HELD_ACLS,
 };
 
 // ---- messages ----
