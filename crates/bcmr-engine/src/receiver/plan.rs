@@ -125,10 +125,10 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
 }
 
 /// What looks the same by size and time is believed to be, unless the run goes on with an earlier one and was told to
-/// prove (`-s`, or `-V` with `-C`).
+/// prove (`-s`, or `-V` with `-C`). A move reads back what it has landed itself, and believes so where it is told to keep what is there.
 fn alike(proof: Proof, policy: &CopyPolicy) -> Verdict {
-    let proves =
-        policy.resume == Resume::Strict || policy.resume.has_sessions() && policy.verify != Verify::Off;
+    let goes_on = policy.resume.has_sessions() && !policy.leaving.goes();
+    let proves = policy.resume == Resume::Strict || goes_on && policy.verify != Verify::Off;
     if proves { Verdict::KeepIf(proof, Otherwise::Replace) } else { Verdict::Keep }
 }
 

@@ -369,11 +369,11 @@ fn what_cannot_be_listed_there_keeps_what_would_go_first() {
     needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
     for way in [Way::Far(Dir::Get), Way::Between] {
         let tmp = Tmp::for_others();
-        for name in ["s/a", "s/closed/b", "d/old", "d/closed/old"] {
+        for name in ["s/a", "s/closed/b", "s/sub/c", "d/old", "d/closed/old", "d/sub/old"] {
             tmp.file(name, name);
         }
         chmod(&tmp.p("s/closed"), 0o700);
-        for dir in ["d", "d/closed"] {
+        for dir in ["d", "d/closed", "d/sub"] {
             std::os::unix::fs::chown(tmp.p(dir), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let far = Far::pipe();
@@ -381,8 +381,9 @@ fn what_cannot_be_listed_there_keeps_what_would_go_first() {
         let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
         let far = far.with("FAR_RUN", nobody).program(&tmp.p("bcmr"));
         let ran = sync_by(way, &far, &tmp, "--delete=before").code(8);
-        assert!(tmp.p("d/old").exists() && tmp.p("d/closed/old").exists(), "{way:?}: {}", ran.err);
-        assert_eq!(ran.err.matches("s/closed").count(), 1, "{way:?}: {}", ran.err);
+        let stays = ["d/old", "d/closed/old", "d/sub/old"].iter().all(|name| tmp.p(name).exists());
+        assert!(stays, "{way:?}: {}", ran.err);
+        assert_eq!(ran.err.matches("/closed'").count(), 1, "{way:?}: {}", ran.err);
         ran.says("not all of the source has arrived");
         assert!(tmp.p("d/a").exists(), "{way:?}: the rest is done");
     }
