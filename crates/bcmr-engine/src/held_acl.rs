@@ -11,7 +11,7 @@ pub(crate) const DEFAULT: &CStr = c"user.rsync.%dacl";
 
 /// In the place of what is not said.
 const UNSAID: u32 = 0x80;
-/// Beside what somebody named may: it is a user, and not a group.
+/// Beside what one that is named may: it is a user, and not a group.
 const IS_USER: u32 = 1 << 31;
 /// What may be allowed at all.
 const PERMS: u32 = 7;
@@ -84,7 +84,7 @@ impl HeldAcl {
             let (tag, perms) = (u16::from_le_bytes([t0, t1]), u32::from(u16::from_le_bytes([p0, p1])));
             let id = word(entry.get(4..)?)?;
             let is_named = tag == USER || tag == GROUP;
-            // To the kernel the highest number is nobody's.
+            // To the kernel the highest number means no user and no group.
             if perms > PERMS || tag < last || tag == last && !is_named || is_named && id == u32::MAX {
                 return None;
             }
@@ -180,7 +180,7 @@ impl HeldAcl {
     }
 
     /// The mode that what holds this gets instead of `mode`: it has no ACL, so whom that names is among its group or others, and
-    /// these get no more than anybody who may be among them.
+    /// these get no more than each of those may.
     pub(crate) fn closed(&self, mode: u32) -> u32 {
         let mask = self.mask.map_or(PERMS, |_| of_group(mode));
         let common = |named: &[Granted]| named.iter().fold(PERMS, |all, (_, perms)| all & perms & mask);
@@ -291,7 +291,7 @@ mod tests {
             (AclKind::Default, "80000000 05000000 80000000 00000000"),
             (AclKind::Default, "07000000 80000000 80000000 00000000"),
             (AclKind::Default, "07000000 05000000 80000000 80000000"),
-            // Somebody named, and no mask.
+            // A user that is named, and no mask.
             (AclKind::Default, "07000000 05000000 80000000 00000000 01000000 04000080"),
         ] {
             assert_eq!(HeldAcl::parsed(&hex(value), which), None, "{value}");

@@ -562,8 +562,11 @@ fn acls_that_are_none() {
     }
 }
 
+/// Paths, and what each of them holds.
+type HeldBy = Vec<(Vec<u8>, Option<String>)>;
+
 /// What holds, and what it holds: everything that an undoing is to give back.
-fn held_tree(tmp: &Tmp) -> (Tree, Vec<(Vec<u8>, Option<String>)>) {
+fn held_tree(tmp: &Tmp) -> (Tree, HeldBy) {
     let mut found = tree(&tmp.p("held"));
     found.values_mut().for_each(|entry| entry.atime = (0, 0));
     let of = |path: &Vec<u8>| get(&tmp.p("held").join(OsStr::from_bytes(path)), HELD);

@@ -218,7 +218,8 @@ fn a_client_has_no_more_deleted_first() {
     let root: &[&str] = &["--root", "DST"];
     let read_only: &[&str] = &["--root", "DST", "--read-only"];
     type Script<'a> = &'a (dyn Fn(&mut Wire) + Sync);
-    let table: [(&str, &[&str], Target, u64, Script<'_>, bool); 5] = [
+    type Row<'a> = (&'a str, &'a [&'a str], Target, u64, Script<'a>, bool);
+    let table: [Row<'_>; 5] = [
         ("read-only", read_only, Target::Exactly, 1, &names_one, false),
         ("names of a list", root, Target::Exactly, 0, &names_one, false),
         ("an empty source", root, Target::Exactly, 1, &names_none, false),
