@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Summary;
 use crate::peer::planned::TreeThere;
 use crate::peer::put;
-use crate::policy::{CopyPolicy, DeleteMax, Mirror, Preserve, Target};
+use crate::policy::{CopyPolicy, DeleteMax, DeleteWhen, Mirror, Preserve, Target};
 use crate::remote::{Address, Purpose, PutRequest};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, NameBuf};
@@ -71,6 +71,7 @@ impl PlanEnd<'_> {
             to: to.clone(),
             target: Target::Exactly,
             purpose: Purpose::Copy,
+            when: DeleteWhen::After,
             manifest: None,
             dated: None,
             state: None,
