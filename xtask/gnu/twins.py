@@ -11,6 +11,7 @@ import hashlib
 import os
 import random
 import re
+import resource
 import stat
 import subprocess
 import sys
@@ -22,12 +23,13 @@ import conditions
 import grammar
 import world
 
-# Copies of a directory into itself are deep.
-sys.setrecursionlimit(50_000)
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 THEIRS = {"cp": "/bin/cp", "mv": "/bin/mv", "rm": "/bin/rm", "install": "/usr/bin/install"}
 TIMEOUT = 6.0
+# A copy of a directory into itself may end only where names get too long: below this nothing is compared, and that is said.
+DEPTH_MAX = 100
+# No file of a line gets longer.
+FILE_BYTES_MAX = 64 << 20
 
 
 def when(ns, started):
@@ -35,12 +37,16 @@ def when(ns, started):
 
 
 def snapshot(top, far, started, inodes):
-    """Everything that can be told of a tree. `inodes`: what each name was before, to tell what was replaced."""
+    """Everything that can be told of a tree. `inodes`: what each name was before, to tell what was replaced.
+
+    By descriptors, one name at a time: paths may be longer than any call takes.
+    """
     found, groups = {}, {}
 
-    def one(path, shown):
-        info = os.lstat(path)
-        kind = stat.S_IFMT(info.st_mode)
+    def one(parent, name, shown):
+        """Looks at one name; a directory comes back open."""
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        kind, opened = stat.S_IFMT(info.st_mode), None
         entry = {"kind": kind, "mode": oct(stat.S_IMODE(info.st_mode)), "owner": (info.st_uid, info.st_gid)}
         entry["mtime"] = when(info.st_mtime_ns, started)
         if shown in inodes:
@@ -48,31 +54,54 @@ def snapshot(top, far, started, inodes):
             entry["kept"] = None if shown.startswith("m:") else inodes[shown] == info.st_ino
         elif kind != stat.S_IFDIR:
             entry["atime"] = when(info.st_atime_ns, started)
+        if kind in (stat.S_IFREG, stat.S_IFDIR):
+            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+            entry["xattr"] = {n: os.getxattr(opened, n).hex() for n in os.listxattr(opened)}
         if kind == stat.S_IFREG:
-            with open(path, "rb") as file:
+            with open(opened, "rb") as file:
                 entry["content"] = hashlib.md5(file.read()).hexdigest()
+            opened = None
             entry["size"] = info.st_size
             entry["holes"] = info.st_blocks * 512 < info.st_size
-        if kind == stat.S_IFLNK and path != os.path.join(top, "m"):
-            entry["target"] = os.readlink(path)
+        # Of the one that leads to the other file system the path is another one each time.
+        if kind == stat.S_IFLNK and shown != "/m":
+            entry["target"] = os.readlink(name, dir_fd=parent)
         if kind in (stat.S_IFCHR, stat.S_IFBLK):
             entry["device"] = info.st_rdev
-        if kind in (stat.S_IFREG, stat.S_IFDIR):
-            entry["xattr"] = {n: os.getxattr(path, n).hex() for n in os.listxattr(path)}
         if kind != stat.S_IFDIR and info.st_nlink > 1:
             groups.setdefault((info.st_dev, info.st_ino), []).append(shown)
         found[shown] = entry
-        if kind == stat.S_IFDIR:
-            for name in sorted(os.listdir(path)):
-                one(os.path.join(path, name), shown + "/" + name)
+        return opened
 
-    one(top, "")
-    for name in sorted(os.listdir(far)):
-        one(os.path.join(far, name), "m:/" + name)
+    def walk(opened, shown):
+        under_way = [(opened, shown, sorted(os.listdir(opened)))]
+        while under_way:
+            opened, shown, names = under_way[-1]
+            if not names:
+                os.close(opened)
+                under_way.pop()
+                continue
+            path = shown + "/" + names[-1]
+            below = one(opened, names.pop(), path)
+            if below is None:
+                continue
+            if len(under_way) < DEPTH_MAX:
+                under_way.append((below, path, sorted(os.listdir(below))))
+            else:
+                found[path]["bounded"] = True
+                os.close(below)
+
+    walk(one(None, top, ""), "")
+    walk(os.open(far, os.O_RDONLY | os.O_DIRECTORY), "m:")
     for names in groups.values():
         for name in names:
             found[name]["links"] = sorted(names)
     return found
+
+
+def is_bounded(results):
+    """Whether something was too deep to be compared."""
+    return any("bounded" in entry for _, tree in results for entry in tree.values())
 
 
 def inodes_of(top, far):
@@ -152,12 +181,14 @@ class Case:
         self.their_tree, self.our_tree = theirs[1], ours[1]
 
 
-def show(name, line, left):
+def show(name, line, left, bounded):
     who = "root" if line["root"] else "user"
     print(f"--- {name} ({who}, umask {line['umask']:03o}, {line['env']}, stdin {line['stdin']!r})")
     print("    " + " ".join([line["program"], *map(repr, line["words"])]))
     if line["theirs"] != line["words"]:
         print("    theirs: " + " ".join(map(repr, line["theirs"])))
+    if bounded:
+        print(f"    compared to a depth of {DEPTH_MAX} only")
     for difference in left[:8]:
         print(difference.lines())
     sys.stdout.flush()
@@ -183,10 +214,11 @@ def lines_of(args):
 
 
 def compare(args, rules):
-    """Runs the lines; how many there were, and how many with unlisted differences."""
+    """Runs the lines; how many there were, how many with unlisted differences, and how many that were too deep."""
     place = world.World()
     mine = place.program(args.bcmr)
-    findings, ran = 0, 0
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    findings, ran, bounded = 0, 0, 0
     try:
         for name, line in lines_of(args):
             if args.program and line["program"] != args.program:
@@ -202,17 +234,18 @@ def compare(args, rules):
             if args.only is not None:
                 print("theirs:", results[0][0], "\nours:  ", results[1][0])
             ran += 1
+            bounded += is_bounded(results)
             case = Case(line, before, *results)
             left = [d for d in differences(*results) if not listed(rules, case, d)]
             if left:
                 findings += 1
-                show(name, line, left)
+                show(name, line, left, is_bounded(results))
                 if findings >= args.most:
                     print(f"stopped after {findings} findings")
                     break
     finally:
         place.clear()
-    return ran, findings
+    return ran, findings, bounded
 
 
 def main():
@@ -240,9 +273,11 @@ def main():
         rules = tomllib.load(file)["difference"]
     os.umask(0o22)
     began = time.time()
-    ran, findings = compare(args, rules)
+    ran, findings, bounded = compare(args, rules)
     met = ", ".join(f"{r['name']} {r['met']}" for r in rules if r.get("met"))
     print(f"{ran} lines in {time.time() - began:.0f} s, {findings} with unlisted differences; by design: {met or 'none'}")
+    if bounded:
+        print(f"{bounded} of them were compared to a depth of {DEPTH_MAX} only")
     sys.exit(1 if findings else 0)
 
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import stat
 import struct
+import subprocess
 import tempfile
 
 NOBODY = 65534
@@ -62,7 +63,8 @@ class World:
         self.base = tempfile.mkdtemp(prefix="twins-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.other = tempfile.mkdtemp(prefix="twins-far-", dir="/var/tmp")
         # Of its own, so that its nodes are devices.
-        mount("tmpfs", self.base, 0, "mode=755")
+        # Room for our program and for what a line makes; one that goes on without end does not get all of the memory.
+        mount("tmpfs", self.base, 0, "mode=755,size=1g,nr_inodes=500k")
         os.chmod(self.other, 0o755)
         self.top, self.far = os.path.join(self.base, "w"), os.path.join(self.other, "w")
         # What each of the two trees is before anything is run.
@@ -92,22 +94,17 @@ class World:
             libc.umount2(os.fsencode(os.path.join(self.top, name)), 2)
         libc.umount2(os.fsencode(self.base), 2)
         os.rmdir(self.base)
-        shutil.rmtree(self.other)
+        remove([self.other])
 
     def empty(self):
         os.chdir("/")
-        for name in os.listdir(self.top):
-            path = os.path.join(self.top, name)
-            if name not in MOUNTS:
-                remove(path)
-            elif name != "ro":
-                for below in os.listdir(path):
-                    remove(os.path.join(path, below))
-                # A line may have changed what is mounted there itself, and what is made in it would have part of that.
-                os.chown(path, 0, 0)
-                os.chmod(path, 0o755)
-        if os.path.lexists(self.far):
-            shutil.rmtree(self.far)
+        paths = [os.path.join(self.top, name) for name in os.listdir(self.top) if name not in MOUNTS]
+        for path in (os.path.join(self.top, name) for name in MOUNTS if name != "ro"):
+            paths += [os.path.join(path, below) for below in os.listdir(path)]
+            # A line may have changed what is mounted there itself, and what is made in it would have part of that.
+            os.chown(path, 0, 0)
+            os.chmod(path, 0o755)
+        remove([*paths, self.far])
 
     def build(self, root):
         self.empty()
@@ -133,11 +130,9 @@ class World:
         os.chdir("/")
 
 
-def remove(path):
-    if stat.S_ISDIR(os.lstat(path).st_mode):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+def remove(paths):
+    """However deep they are."""
+    subprocess.run(["/bin/rm", "-rf", "--", *map(os.fsencode, paths)], check=True)
 
 
 def fill(top, far):

@@ -54,22 +54,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Numbers drawn from a seed.
-struct Lots(u64);
+pub(super) struct Lots(pub(super) u64);
 
 impl Lots {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         draw(&mut self.0) % n.max(1)
     }
     /// True once in `n`.
-    fn one_in(&mut self, n: u64) -> bool {
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
     /// A size up to `most`: of small ones as many as of each greater magnitude, so that most cost little.
-    fn size(&mut self, most: u64) -> u64 {
+    pub(super) fn size(&mut self, most: u64) -> u64 {
         let magnitude = self.below(u64::from(most.ilog2()) + 2);
         self.below(1 << magnitude).min(most)
     }
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
 }
@@ -798,7 +798,12 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
     std::fs::create_dir_all(scene.landed()).unwrap();
     scene.fill();
     scene.give_away();
-    let extras = scene.plant_extras();
+    let mut extras = scene.plant_extras();
+    // Lots of their own, so that a seed goes on meaning what it meant.
+    let mut lots = Lots(seed ^ 0x1ef7_0017);
+    if lots.one_in(3) {
+        scene.leave_large_out(&mut lots, &mut extras);
+    }
     let changes = scene.lots.one_in(3);
     if changes {
         scene.change_sources();
@@ -870,6 +875,22 @@ impl Scene {
         for at in self.files.clone() {
             let (user, group) = (1_000 + self.lots.below(9) as u32, 2_000 + self.lots.below(9) as u32);
             std::os::unix::fs::lchown(self.src().join(at), Some(user), Some(group)).unwrap();
+        }
+    }
+
+    /// Files of which only the source can tell that they are left out, some with another of the name at the destination.
+    fn leave_large_out(&mut self, lots: &mut Lots, extras: &mut Extras) {
+        let is_large = |at: &PathBuf| std::fs::metadata(self.src().join(at)).unwrap().len() > LARGE_BYTES_MIN;
+        let (large, small) = self.files.iter().cloned().partition(is_large);
+        self.files = small;
+        self.policy.filter.max_bytes = Some(LARGE_BYTES_MIN);
+        let large: BTreeSet<PathBuf> = large;
+        for at in large.into_iter().filter(|_| lots.one_in(2)) {
+            let there = self.landed().join(at);
+            std::fs::create_dir_all(there.parent().unwrap()).unwrap();
+            std::fs::write(&there, b"old").unwrap();
+            if self.policy.mirror == Mirror::DeleteExcluded { &mut extras.going } else { &mut extras.kept }
+                .push(there);
         }
     }
 
@@ -954,6 +975,15 @@ fn judge_mirror(
     if let (true, Some(at)) = (gone > 0, complete()) {
         return Err(format!("something was deleted while {} was not there", at.display()));
     }
+    // Whatever was cut: who has a file is settled before it has its name.
+    let owners = |at: PathBuf| std::fs::symlink_metadata(at).map(|info| (info.uid(), info.gid())).ok();
+    let other = scene.files.iter().find(|at| {
+        let (here, there) = (owners(scene.src().join(at)), owners(scene.landed().join(at)));
+        scene.policy.me == 0 && here.zip(there).is_some_and(|(here, there)| OddOnes::there(here) != there)
+    });
+    if let Some(at) = other {
+        return Err(format!("{} belongs to somebody else", at.display()));
+    }
     let ok = match (&ended.sent, &ended.received) {
         (Ok(counted), Ok(_)) => counted.counts[5] == 0 && !counted.cancelled,
         _ => false,
@@ -964,14 +994,6 @@ fn judge_mirror(
     if ok && scene.luck == Luck::Fair && !changes {
         if let Some(at) = complete() {
             return Err(format!("{} is not there", at.display()));
-        }
-        let owners = |at: PathBuf| std::fs::symlink_metadata(at).map(|info| (info.uid(), info.gid())).ok();
-        let other = scene.files.iter().find(|at| {
-            let here = owners(scene.src().join(at)).map(OddOnes::there);
-            scene.policy.me == 0 && here != owners(scene.landed().join(at))
-        });
-        if let Some(at) = other {
-            return Err(format!("{} belongs to somebody else", at.display()));
         }
         if scene.policy.mirror.deletes() && gone < extras.going.len() {
             return Err("not all went, and nothing was said".into());
@@ -987,14 +1009,14 @@ fn every_mirror_ends_and_deletes_only_when_all_is_there() {
 
 /// What a source has under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Had {
+pub(super) enum Had {
     Dir,
     Link(PathBuf),
     File(Vec<u8>),
 }
 
 impl Had {
-    fn at(path: &Path) -> Option<Had> {
+    pub(super) fn at(path: &Path) -> Option<Had> {
         let info = std::fs::symlink_metadata(path).ok()?;
         Some(if info.is_dir() {
             Had::Dir
@@ -1005,7 +1027,7 @@ impl Had {
         })
     }
 
-    fn below(top: &Path, at: &Path, all: &mut BTreeMap<PathBuf, Had>) {
+    pub(super) fn below(top: &Path, at: &Path, all: &mut BTreeMap<PathBuf, Had>) {
         let Some(had) = Had::at(&top.join(at)) else { return };
         let is_dir = had == Had::Dir;
         all.insert(at.to_owned(), had);
@@ -1457,10 +1479,10 @@ fn every_transfer_ends() {
 }
 
 /// Plays one seed to its end.
-type Play = fn(u64) -> std::result::Result<(), String>;
+pub(super) type Play = fn(u64) -> std::result::Result<(), String>;
 
 /// Plays those that `BCMR_SEEDS` says, else the ordinary ones.
-fn each_seed(play: Play, ordinary: impl Iterator<Item = u64>) {
+pub(super) fn each_seed(play: Play, ordinary: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = match std::env::var("BCMR_SEEDS") {
         Ok(said) => {
             let (from, to) = said.split_once("..").expect("FROM..TO");

@@ -399,6 +399,9 @@ impl Plan {
                 }
             };
             let opened = open_up(&dir);
+            // Of one in which only something in the way goes no others are known than those that it has.
+            let has = || dir.info().ok().map(|info| (info.atime, info.mtime));
+            let times = at.times.or_else(|| has().filter(|_| policy.preserve.times));
             for planned in &at.names {
                 let gone = match aside {
                     Some(aside) => keep(&dir, &at.node, planned, aside, tally),
@@ -409,7 +412,7 @@ impl Plan {
                     Err(e) => tally.fail(e),
                 }
             }
-            close_again(&dir, opened, at, tally);
+            close_again(&dir, (opened, times), at, tally);
         }
         // Exit 0 says that they are gone.
         if policy.durability == Durability::Medium
@@ -573,12 +576,12 @@ pub(crate) fn open_up(dir: &Dir) -> Option<u32> {
 }
 
 /// What taking names out has changed of the directory is as it was.
-fn close_again(dir: &Dir, mode: Option<u32>, at: &Below, tally: &Tally<'_>) {
+fn close_again(dir: &Dir, (mode, times): (Option<u32>, Option<(Time, Time)>), at: &Below, tally: &Tally<'_>) {
     let lost = |op| move |e| Error { code: Code::MetadataLost, ..Error::os(op, at.node.path(), e) };
     if let Some(Err(e)) = mode.map(|mode| fastcopy::meta::set_mode(dir, mode)) {
         tally.lost(lost(Op::SetModeOf)(e));
     }
-    if let Some(Err(e)) = at.times.map(|(accessed, modified)| Sys::new().set_times(dir, accessed, modified)) {
+    if let Some(Err(e)) = times.map(|(accessed, modified)| Sys::new().set_times(dir, accessed, modified)) {
         tally.lost(lost(Op::SetTimesOf)(e));
     }
 }

@@ -57,9 +57,9 @@ impl AlikeTree {
         }
     }
 
-    /// The source has it, and nothing is at the destination.
-    pub(crate) fn comes(&self) -> Alike {
-        both(|hasher| self.describe(hasher), |_| ())
+    /// The source has it, and the destination nothing, or something that is no directory.
+    pub(crate) fn comes(&self, there: Option<&Info>) -> Alike {
+        both(|hasher| self.describe(hasher), |hasher| there.iter().for_each(|there| describe(there, hasher)))
     }
 
     /// The destination has it, and nothing is at the source.

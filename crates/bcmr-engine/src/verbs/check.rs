@@ -269,8 +269,12 @@ impl Visit for Check<'_> {
 
     fn lacks(&self, lack: &Lack) {
         let (files, bytes) = (lack.files.load(Relaxed), lack.bytes.load(Relaxed));
-        let why = (Reason::Missing, self.alike.then(|| lack.tree.comes()));
-        let lacks = self.found(Change::Add, &lack.path, (true, files, bytes), why);
+        let alike = self.alike.then(|| lack.tree.comes(lack.there.as_ref()));
+        let (change, why) = match lack.there {
+            None => (Change::Add, Reason::Missing),
+            Some(_) => (Change::Differ, Reason::ByType),
+        };
+        let lacks = self.found(change, &lack.path, (true, files, bytes), (why, alike));
         self.tally.watch.front.event(lacks);
     }
 

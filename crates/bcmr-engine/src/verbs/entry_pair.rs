@@ -71,13 +71,15 @@ pub(crate) struct Lack {
     pub(crate) bytes: AtomicU64,
     /// Itself and what is below it.
     pub(crate) tree: AlikeTree,
+    /// Something else, whose place it takes.
+    pub(crate) there: Option<Info>,
 }
 
 impl Lack {
-    pub(crate) fn new(path: &Path, info: &Info) -> Arc<Lack> {
+    pub(crate) fn new(path: &Path, info: &Info, there: Option<Info>) -> Arc<Lack> {
         let (zero, tree) = (AtomicU64::default, AlikeTree::default());
         tree.add(Path::new(""), info);
-        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero(), tree })
+        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero(), tree, there })
     }
 }
 
@@ -139,6 +141,10 @@ pub(crate) trait Visit: Sync {
     }
     /// Whether [`Visit::lacks`] is wanted.
     fn wants_lacks(&self) -> bool {
+        false
+    }
+    /// Whether a directory that takes the place of something else is gone through as one that the destination lacks.
+    fn goes_over(&self) -> bool {
         false
     }
     /// Tells of a directory that the destination lacks; all below it was counted.

@@ -467,7 +467,11 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         };
         let lack = match &above.dst.lack {
             Some((lack, _)) => Some((lack.clone(), false)),
-            None => there.is_none().then(|| (Lack::new(&dst_path, &info), true)),
+            None => {
+                let is_over = |there: &Info| is_walked && there.kind != Kind::Dir && self.visit.goes_over();
+                let lacks = there.as_ref().is_none_or(is_over);
+                lacks.then(|| (Lack::new(&dst_path, &info, there), true))
+            }
         };
         let entered =
             SurveyedDir::new(dir.map(Arc::new), dst_path, above.dst.top.clone(), above.dst.privileged);

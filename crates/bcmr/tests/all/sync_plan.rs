@@ -164,6 +164,9 @@ fn two(tmp: &Tmp) {
     for name in ["s/a", "s/d", "s/sub/b", "s/new/deep/x", "s/new/y", "d/gone", "d/old/deep/z"] {
         tmp.file(name, name);
     }
+    // A directory that takes the place of a file.
+    tmp.file("s/kind/x", "12345");
+    tmp.file("d/kind", "was a file");
     tmp.file("d/a", "another a");
     tmp.file("d/sub/b", "another b");
     tmp.file("d/d", "another d");
@@ -179,7 +182,7 @@ fn a_plan_is_done_as_it_was_looked_at() {
         let before = tree(&tmp.p("d"));
         let planned = pair.sync("-n --delete --plan plan").ok().out;
         assert_eq!(shown, planned, "{way:?}: the tree is the same");
-        for line in ["+ new/", "~ a", "- gone", "- old/"] {
+        for line in ["+ new/", "~ a", "~ kind/", "- gone", "- old/"] {
             assert!(planned.contains(line), "{way:?}: {line} in {planned}");
         }
         let told = differences(&before, &tree(&tmp.p("d")), Exact { times: false, ..EVERYTHING });
@@ -198,7 +201,7 @@ fn a_plan_is_done_as_it_was_looked_at() {
 #[test]
 fn what_has_changed_since_the_plan_is_named_and_nothing_is_done() {
     type Change = fn(&Tmp);
-    let changes: [(&str, &str, Change); 14] = [
+    let changes: [(&str, &str, Change); 16] = [
         // As long as it was, or the same but for its mode.
         ("b", "s/sub/b", |tmp| drop(tmp.file("s/sub/b", "s/SUB/b"))),
         ("b", "d/sub/b", |tmp| drop(tmp.file("d/sub/b", "ANOTHER b"))),
@@ -213,6 +216,9 @@ fn what_has_changed_since_the_plan_is_named_and_nothing_is_done() {
         ("old", "d/old/deep/z", |tmp| drop(tmp.file("d/old/deep/z", "by the user, meanwhile"))),
         ("old", "d/old/later", |tmp| drop(tmp.file("d/old/later", ""))),
         ("gone", "d/gone", |tmp| fs::remove_file(tmp.p("d/gone")).unwrap()),
+        // In the place of something else.
+        ("kind", "s/kind/x", |tmp| drop(tmp.file("s/kind/x", "longer than it was"))),
+        ("kind", "s/kind/later", |tmp| drop(tmp.file("s/kind/later", ""))),
         ("later", "s/later", |tmp| drop(tmp.file("s/later", "later"))),
         ("later", "d/later", |tmp| drop(tmp.file("d/later", "later"))),
     ];

@@ -146,6 +146,12 @@ impl<'a> Preview<'a> {
 impl Visit for Preview<'_> {
     fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
         self.source_has_one();
+        let is_over = at.info.kind == Kind::Dir && at.there.is_some_and(|there| there.kind != Kind::Dir);
+        if is_over && self.goes_over() {
+            // Told with what is in it.
+            self.check.tally.done(1);
+            return true;
+        }
         if decide(&at.info, at.there.as_ref(), self.check.policy) != Verdict::ReplaceTree {
             // What cannot be listed is found in what is new as well.
             let goes_in = at.info.kind == Kind::Dir && self.check.policy.recursive;
@@ -194,6 +200,11 @@ impl Visit for Preview<'_> {
 
     fn wants_lacks(&self) -> bool {
         self.tells() && self.check.wants_lacks()
+    }
+
+    /// M9: what comes in the place of something else is planned as what comes where nothing is.
+    fn goes_over(&self) -> bool {
+        self.tells() && self.check.policy.recursive
     }
 
     fn lacks(&self, lack: &Lack) {
