@@ -28,6 +28,14 @@ def ours_changed_nothing(case, _):
     return case.our_tree == case.before
 
 
+def ours_has_all_back(case, _):
+    """Nothing has changed, but for the times of directories in which a backup was made and came back."""
+    def seen(tree):
+        return {path: {k: v for k, v in entry.items() if k != "mtime" or entry["kind"] != stat.S_IFDIR} for path, entry in tree.items()}
+
+    return seen(case.our_tree) == seen(case.before)
+
+
 def is_absent_in_ours(case, difference):
     return difference.path not in case.our_tree
 
@@ -328,3 +336,9 @@ def theirs_tells_twice_what_its_child_had(case, _):
     half = theirs[: len(theirs) // 2]
     told = [line for line in ours if not line.endswith(b"(unbackup)")]
     return b"cannot run" in case.theirs["stderr"] and theirs == half + half and half == told
+
+
+def theirs_goes_on_without_end(case, _):
+    """Theirs copies a directory into itself until its time is over or names are too long; ours says so at once."""
+    deep = [any("bounded" in entry for entry in tree.values()) for tree in (case.their_tree, case.our_tree)]
+    return deep == [True, False] and b"into itself" in case.ours["stderr"]
