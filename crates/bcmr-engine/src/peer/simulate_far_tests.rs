@@ -515,6 +515,7 @@ impl FarScene {
             }
             let mut cut = self.cut();
             loop {
+                let was = below(&self.at("dst"));
                 let (ended, served) = self.undo(&receipt, cut, false);
                 let how = format!("undoing {}, {cut:?}: {ended:?} {served:?}", receipt.display());
                 if self.others() != others {
@@ -522,6 +523,12 @@ impl FarScene {
                 }
                 self.nothing_is_lost(before, &below(&self.at("dst")))
                     .map_err(|why| format!("{why}: {how}"))?;
+                let now = below(&self.at("dst"));
+                let is_counted =
+                    |done: &Summary| done.deleted > 0 || was.keys().all(|at| now.contains_key(at));
+                if !served.is_cut && ended.as_ref().is_ok_and(|done| !is_counted(done)) {
+                    return Err(format!("something went, and nothing was counted: {how}"));
+                }
                 let is_well =
                     ended.as_ref().is_ok_and(|done| (may_refuse || done.failed == 0) && !done.cancelled);
                 match (served.is_cut, is_well) {
@@ -790,7 +797,8 @@ fn play_planned(seed: u64) -> Judged {
         return Err(format!("looking changed something: {how}"));
     }
     let is_as_planned = ended.is_ok_and(|look| look.failed == 0 && !look.cancelled);
-    if is_as_planned == changed.is_some() && !(served.is_cut && !is_as_planned) {
+    let is_cut = served.is_cut && !is_as_planned;
+    if !is_cut && is_as_planned == changed.is_some() {
         return Err(format!("{changed:?}, taken for as planned: {is_as_planned}: {how}"));
     }
     if !is_as_planned {

@@ -170,3 +170,28 @@ fn parent(top: &Dir, path: &[u8], makes: bool) -> io::Result<(Dir, NameBuf)> {
     }
     Ok((here, last))
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+
+    /// What has the name of the tree by the time it is published, and is not the one that was filled, is no end of the plan.
+    #[test]
+    fn only_the_tree_that_was_filled_gets_the_name() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join("whole");
+        let tree = NamelessTree::of(&Reach::Anywhere, &path, &[7; 32]).unwrap();
+        let filled = tree.make().unwrap();
+        std::fs::rename(tree.path(), tmp.path().join("filled")).unwrap();
+        let another = tree.make().unwrap();
+        assert_eq!(tree.publish(filled.ino).unwrap_err().code, Code::NotFound);
+        assert!(!path.exists() && tree.path().exists());
+        // The twin: that one by its own inode, and once more.
+        for _ in 0..2 {
+            assert_eq!(tree.publish(another.ino).unwrap().ino, another.ino);
+        }
+        assert!(path.is_dir() && !tree.path().exists());
+        assert_eq!(tree.publish(filled.ino).unwrap_err().code, Code::NotFound);
+    }
+}

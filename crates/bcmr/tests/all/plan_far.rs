@@ -122,6 +122,10 @@ fn what_cannot_be_synced_is_not_recorded() {
     far.lead(strace().args(words)).cwd(site.tmp.path()).run().code(1).says("sync");
     line(&far, &site, "finish", "p").run().code(1).says("0 1");
     line(&far, &site, "shard", "p --all").run().ok();
+    // Nor has it its name before all of it is.
+    let words = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "finish", "p"];
+    let ran = far.lead(strace().args(words)).cwd(site.tmp.path()).run();
+    assert!(ran.code != 0 && !site.p("far").exists(), "{}", ran.err);
     line(&far, &site, "finish", "p").run().ok();
     site.judge("far");
 }

@@ -189,13 +189,18 @@ fn killed_and_undone(at: usize, calls: &str) -> Ran {
         .args([tmp.p("kept"), tmp.p("s"), tmp.p("d")])
         .run();
     for receipt in receipts(&tmp.p("kept")) {
-        let undo = || run(&tmp, &format!("undo {}", receipt.display()));
+        let undo = || run(&tmp, &format!("undo {}", receipt.display())).one_of(&[0, 8]);
         // One whose beginning was not written yet is none, and nothing was done. A new directory that holds half of what
         // came into it is in the way, until that is taken away.
-        if undo().one_of(&[0, 8]).code == 8 {
+        let mut undone = undo();
+        if undone.code == 8 {
             run(&tmp, "sessions --clean d").ok();
-            undo().one_of(&[0, 8]);
+            undone = undo();
         }
+        let old = receipt.with_file_name("old");
+        let kept = if undone.code == 0 && old.exists() { tree(&old) } else { Tree::new() };
+        let left = kept.values().find(|entry| !entry.kind.is_dir());
+        assert!(left.is_none(), "killed at {at} of {calls}: something is kept still: {left:?}");
     }
     let mut now = seen(&tmp.p("d"));
     // Times of directories are what a kill may cost.
@@ -309,4 +314,49 @@ fn what_is_no_receipt_is_refused() {
     fs::write(&receipt, format!("{written}-\told/changed\t../f\n")).unwrap();
     run(&tmp, &format!("undo {}", receipt.display())).code(8).says("no receipt");
     assert!(fs::metadata(tmp.p("f")).unwrap().size() > 0);
+}
+
+/// `bcmr sync` of one file that is replaced, under strace with these words.
+fn replaced_under_strace(tmp: &Tmp, words: &[&str]) -> Ran {
+    tmp.file("s/a", "new");
+    tmp.file("d/a", "what was there");
+    let line = Line::new(Path::new("strace")).args(["-f", "-y", "-qq", "-o", "log"]).args(words);
+    let mut line = line.args([BCMR, "sync", "-j1", "--backup-dir", "kept", "s", "d"]).cwd(tmp.path());
+    line.0.env("XDG_STATE_HOME", tmp.p("state"));
+    line.run()
+}
+
+/// M7, R9: what is kept has its second name, and stands in the receipt, on stable storage before it loses the first.
+#[test]
+fn what_is_kept_is_on_stable_storage_before_it_is_replaced() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    let calls = "trace=linkat,renameat,renameat2,fsync,fdatasync,syncfs";
+    replaced_under_strace(&tmp, &["-e", calls]).ok();
+    assert_eq!(text(&tmp.p("d/a")), "new");
+    let log = text(&tmp.p("log"));
+    let told: Vec<&str> = log.lines().collect();
+    let names = |call: &str, of: &str| call.contains(of) && call.contains("\"a\"");
+    let kept = told.iter().position(|call| names(call, "linkat(") && call.contains("/old>"));
+    let kept = kept.unwrap_or_else(|| panic!("no second name: {log}"));
+    let behind = &told[kept..];
+    let replaced = behind.iter().position(|call| names(call, "rename"));
+    let between = &behind[..replaced.unwrap_or_else(|| panic!("not replaced: {log}"))];
+    for (call, of) in [("fsync(", "/old>"), ("fdatasync(", "/receipt>")] {
+        assert!(between.iter().any(|line| line.contains(call) && line.contains(of)), "{call} {of}: {log}");
+    }
+}
+
+/// What was not replaced after all is kept nowhere.
+#[test]
+fn what_is_not_replaced_has_one_name_again() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    let calls = "renameat,renameat2,rename";
+    let inject = format!("inject={calls}:error=EIO");
+    let ran = replaced_under_strace(&tmp, &["-e", &format!("trace={calls}"), "-e", &inject]);
+    assert!(ran.code != 0 && text(&tmp.p("log")).contains("INJECTED"), "{}", ran.err);
+    assert_eq!(text(&tmp.p("d/a")), "what was there");
+    assert_eq!(fs::metadata(tmp.p("d/a")).unwrap().nlink(), 1);
+    assert!(!receipts(&tmp.p("kept")).is_empty());
 }
