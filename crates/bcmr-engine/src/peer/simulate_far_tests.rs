@@ -351,6 +351,7 @@ impl FarScene {
                             to,
                             target,
                             purpose,
+                            when: DeleteWhen::After,
                             manifest,
                             dated,
                             state,
@@ -361,9 +362,20 @@ impl FarScene {
                     )
                 } else {
                     let (from, target, store) = (vec![there(&src)], Target::Exactly(dst.clone()), None);
-                    let names = None;
+                    let (names, when) = (None, DeleteWhen::After);
                     super::get(
-                        GetRequest { from, names, target, purpose, manifest, dated, store, way, policy },
+                        GetRequest {
+                            from,
+                            names,
+                            target,
+                            purpose,
+                            when,
+                            manifest,
+                            dated,
+                            store,
+                            way,
+                            policy,
+                        },
                         watch,
                     )
                 }
