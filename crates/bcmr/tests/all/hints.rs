@@ -2,7 +2,6 @@
 
 use crate::common::remote::Far;
 use crate::common::{BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, is_root, mkfifo, names, skipped};
-use crate::table::elsewhere;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -89,7 +88,9 @@ fn after_a_stop() {
 /// The same for a move to another file system, and nothing is left behind.
 #[test]
 fn after_a_move_that_was_stopped() {
-    let Some(far) = elsewhere() else { return skipped("after_a_move_that_was_stopped", "one file system") };
+    let Some(far) = Tmp::elsewhere() else {
+        return skipped("after_a_move_that_was_stopped", "one file system");
+    };
     for there in [false, true] {
         let tmp = Tmp::new();
         many(&tmp.p("many"));

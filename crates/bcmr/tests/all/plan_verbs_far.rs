@@ -571,9 +571,9 @@ fn a_removal_whose_connection_is_lost_or_that_is_killed_goes_on() {
     let site = Site::new();
     mixed(&site);
     removal(&Far::relay(), &site, 1).ok();
-    line(&Far::relay().with("RELAY_DOWN", "1500"), &site, "shard", "p 0").run().code(7);
+    line(&Far::relay().with("RELAY_DOWN", "700"), &site, "shard", "p 0").run().code(7);
     line(&Far::relay(), &site, "shard", "p 0").run().ok();
-    line(&Far::relay().with("RELAY_DOWN", "1500"), &site, "finish", "p").run().code(7);
+    line(&Far::relay().with("RELAY_DOWN", "700"), &site, "finish", "p").run().code(7);
     line(&Far::relay(), &site, "finish", "p").run().ok();
     assert!(!site.p("src").exists());
     needs!(has_tool("strace"), "there is no strace");
