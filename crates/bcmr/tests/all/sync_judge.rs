@@ -2,26 +2,48 @@
 //! own plan as the judge.
 
 use crate::common::maker::{Maker, can};
+use crate::common::remote::{Dir, Far};
 use crate::common::*;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// `bcmr sync`, killed at the n-th call that gives or takes a name, if there are so many.
-fn killed(at: u64, args: &[&OsStr]) -> Ran {
-    let inject = format!("inject=renameat2,renameat,rename,unlinkat,mkdirat,linkat:signal=SIGKILL:when={at}");
-    Line::new(Path::new("strace"))
-        .args([
-            "-f",
-            "-qq",
-            "-o",
-            "/dev/null",
-            "-e",
-            "trace=renameat2,renameat,rename,unlinkat,mkdirat,linkat",
-        ])
-        .args(["-e", &inject, BCMR, "sync"])
-        .args(args)
-        .run()
+/// Which machines have the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ways {
+    Near,
+    Up,
+    Down,
+    /// Both on others.
+    Relayed,
+}
+
+/// Calls that give or take a name.
+const NAMING: &str = "renameat2,renameat,rename,unlinkat,mkdirat,linkat";
+
+/// `bcmr sync`, where the program that lands is killed at its n-th call that gives or takes a name, if there are so many.
+fn sync(way: Ways, killed: Option<usize>, far: Far, flags: &[&str], src: &Path, dst: &Path) -> Ran {
+    let lands_here = matches!(way, Ways::Near | Ways::Down);
+    let line = match killed.filter(|_| lands_here) {
+        Some(at) => bcmr_killed_at(at, NAMING).args(["sync"]),
+        None => bcmr(["sync"]),
+    };
+    let far = match killed.filter(|_| !lands_here) {
+        Some(at) => {
+            let kill = format!("-e trace={NAMING} -e inject={NAMING}:signal=SIGKILL:when={at}");
+            far.with("FAR_RUN", format!("strace -f -qq -o /dev/null {kill}"))
+        }
+        None => far,
+    };
+    let line = line.args(flags);
+    // Who is killed over there is killed at each attempt.
+    let led = |line: Line| far.lead(line.args(["--retries=0"]));
+    match way {
+        Ways::Near => line.args([src, dst]),
+        Ways::Up => Dir::Put.ends(led(line), &far, src, dst),
+        Ways::Down => Dir::Get.ends(led(line), &far, src, dst),
+        Ways::Relayed => led(line).args([far.at(src), far.at(dst)]),
+    }
+    .run()
 }
 
 /// What differs by eyes of our own. Times of access are not kept up to date.
@@ -29,7 +51,7 @@ fn by_eye(src: &Path, dst: &Path) -> Vec<String> {
     differences(&tree(src), &tree(dst), Exact { times: false, ..EVERYTHING })
 }
 
-fn history(seed: u64, rounds: usize, entries: usize) {
+fn history(way: Ways, seed: u64, rounds: usize, entries: usize) {
     let tmp = Tmp::new();
     let (src, dst) = (tmp.p("src"), tmp.p("dst"));
     let can = can(tmp.path(), (1, 2_000_000_000), 2000);
@@ -37,17 +59,24 @@ fn history(seed: u64, rounds: usize, entries: usize) {
     maker.make(entries);
     let mut random = Random(seed ^ 0xF00D);
     for round in 0..rounds {
-        let how = format!("BCMR_SEED={seed}, round {round}, {}", tmp.path().display());
-        let mut args = vec![OsStr::new("--delete"), OsStr::new("--max-delete=100%")];
+        let how = format!("BCMR_SEED={seed}, {way:?}, round {round}, {}", tmp.path().display());
+        let mut flags = vec!["--delete", "--max-delete=100%"];
         if random.once_in(3) {
-            args.push(OsStr::new("--checksum"));
+            flags.push("--checksum");
         }
-        args.extend([src.as_os_str(), dst.as_os_str()]);
+        let once = |killed| sync(way, killed, Far::pipe(), &flags, &src, &dst);
         if round % 3 == 2 && has_tool("strace") {
-            // Killed, or done before that.
-            killed(1 + random.below(30), &args).one_of(&[0, 1009, 137]);
+            // Killed, or done before that; who hears that the other machine's was killed has lost it.
+            let at = 1 + random.below(30) as usize;
+            once(Some(at)).one_of(&[0, 1, 7, 1009, 137]);
         }
-        let ran = bcmr([OsStr::new("sync")].into_iter().chain(args)).run();
+        let mut ran = once(None);
+        // Between machines what is behind something that was in the way comes with the same command again.
+        for _ in 0..2 {
+            if ran.code == 1 && way != Ways::Near {
+                ran = once(None);
+            }
+        }
         assert_eq!(ran.code, 0, "{how}: {}", ran.err);
         let told = by_eye(&src, &dst);
         assert!(told.is_empty(), "{how}:\n{}", told.join("\n"));
@@ -62,11 +91,12 @@ fn history(seed: u64, rounds: usize, entries: usize) {
 #[test]
 fn after_every_round_of_a_history_rsync_has_nothing_to_do() {
     needs!(is_root(), "histories want owners and devices");
-    let seeds = if all_cases() { 40 } else { 3 };
-    let rounds = if all_cases() { 30 } else { 10 };
     let first = std::env::var("BCMR_SEED").ok().and_then(|seed| seed.parse().ok());
-    for seed in first.map_or(1..seeds + 1, |seed: u64| seed..seed + 1) {
-        history(seed, rounds, 120);
+    for (way, few) in [(Ways::Near, 3), (Ways::Up, 1), (Ways::Down, 1), (Ways::Relayed, 1)] {
+        let (seeds, rounds) = if all_cases() { (40, 30) } else { (few, 10) };
+        for seed in first.map_or(1..seeds + 1, |seed: u64| seed..seed + 1) {
+            history(way, seed, rounds, 120);
+        }
     }
 }
 
