@@ -273,7 +273,8 @@ impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
         let mut buffers = transfer.to.buffers();
         operands.end(&transfer, &mut buffers);
         // Those that a lost connection left: what is in their directories is complete or was taken back.
-        drop((dirs, batches, large));
+        drop((batches, large));
+        let named = dirs.into_named();
         while let Some(hold) = transfer.dropped.take() {
             transfer.to.release(&mut buffers, hold);
         }
@@ -283,7 +284,16 @@ impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
             let how = Message::Report(message::Event::Compared { by_time, by_content });
             let _told = transfer.reply.send(&how).is_ok();
         }
-        transfer.to.end((!cut_short).then_some(next))
+        // Nothing waits for the end of a directory that was refused, so that it may come now.
+        let mut next = |act: &mut dyn FnMut(Message<'_>) -> Result<()>| {
+            next(&mut |message| match message {
+                Message::DirEnd { dir, .. } | Message::LeftOut { dir, .. } => {
+                    named.was_refused(dir, Reason::EndOfClosed)
+                }
+                other => act(other),
+            })
+        };
+        transfer.to.end((!cut_short).then_some(&mut next))
     }
 }
 

@@ -124,9 +124,8 @@ pub(super) fn until_answered(
                 tally.watch.cancel.set();
                 Ok(())
             }
-            // What it says of its own end is known by now. Of a directory that was refused that may come after all has its name.
+            // What it says of its own end is known by now.
             Message::AllSent | Message::AllNamed { .. } | Message::Found { .. } => Ok(()),
-            Message::DirEnd { .. } | Message::LeftOut { .. } => Ok(()),
             other => {
                 let name = bcmr_wire::state::name(other.kind()).unwrap_or("?");
                 Err(refused(Reason::NotSendersMessage.about(name)))

@@ -83,6 +83,11 @@ impl<D: Destination<Far>> WireDirs<D> {
     pub(super) fn was_refused(&self, id: u64, note: Reason) -> Result<()> {
         self.open().named.was_refused(id, note)
     }
+
+    /// Lets go of all that are open; what was refused is known still.
+    pub(super) fn into_named(self) -> Named {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).named
+    }
 }
 
 impl<'a, D: WireDestination<'a>> WireDirs<D> {

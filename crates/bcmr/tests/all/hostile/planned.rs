@@ -324,7 +324,7 @@ fn a_removal_asks_for_what_was_planned() {
         }
         w.say(&Message::Done);
     }
-    let scripts: [(&str, Script, bool); 7] = [
+    let scripts: [(&str, Script, bool); 6] = [
         (
             "another version",
             |w| {
@@ -384,21 +384,6 @@ fn a_removal_asks_for_what_was_planned() {
                     panic!("of another directory")
                 };
                 assert!(matches!(names.as_slice(), [one] if one.name == b"f" && one.ino == f().ino));
-                w.say(&Message::TookAway { left: 0 });
-                w.until(kind::SUMMARY);
-                w.say(&Message::Done);
-            },
-            true,
-        ),
-        // As a server says it of a directory that was refused.
-        (
-            "it is gone, and a directory ends late",
-            |w| {
-                offers(w, f());
-                w.say(&Message::AllSent);
-                w.until(kind::TAKE_AWAY);
-                w.say(&Message::LeftOut { dir: 2, names: vec![b"x"] });
-                w.say(&Message::DirEnd { dir: 2, partial: false });
                 w.say(&Message::TookAway { left: 0 });
                 w.until(kind::SUMMARY);
                 w.say(&Message::Done);
