@@ -84,6 +84,14 @@ impl Fs {
         if self != Fs::Btrfs {
             return Ok(());
         }
-        sh::quiet("btrfs", &["device", "scan", "--forget", &device.to_string_lossy()])
+        // Just after it was unmounted something else may look at it still.
+        let mut tries = 0;
+        loop {
+            match sh::quiet("btrfs", &["device", "scan", "--forget", &device.to_string_lossy()]) {
+                Err(_) if tries < 50 => std::thread::sleep(std::time::Duration::from_millis(100)),
+                done => return done,
+            }
+            tries += 1;
+        }
     }
 }
