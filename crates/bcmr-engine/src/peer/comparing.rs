@@ -307,11 +307,6 @@ impl<'a> WireDestination<'a> for Survey<'a> {
         self.opened(place)
     }
 
-    /// Nothing is ever new here: then nothing is sent unasked.
-    fn is_new(&self, _: &SurveyedDir) -> bool {
-        false
-    }
-
     fn shown(&self, dir: &SurveyedDir, to: Name<'_>) -> PathBuf {
         dir.path.join(os(to))
     }
@@ -325,10 +320,6 @@ impl<'a> WireDestination<'a> for Survey<'a> {
                 Chosen::Nothing
             }
         }
-    }
-
-    fn room(&self, _: &DirTask<Far, SurveyedDir>) -> usize {
-        1
     }
 
     fn land(
@@ -346,10 +337,6 @@ impl<'a> WireDestination<'a> for Survey<'a> {
     }
 
     fn wants_values(&self) -> bool {
-        true
-    }
-
-    fn is_late(&self, _: &Meta, _: Doubt) -> bool {
         true
     }
 

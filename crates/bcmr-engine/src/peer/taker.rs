@@ -5,13 +5,11 @@
 use crate::error::{Reason, Result};
 use crate::event::Summary;
 use crate::node::Node;
-use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination};
+use crate::peer::from_wire::destination::{Chosen, Far, Meta, WireDestination};
 use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::incoming::{Incoming, refused};
 use crate::peer::reply::Reply;
 use crate::peer::taking::{taken, until_answered};
-use crate::receiver::arriving::Arriving;
-use crate::receiver::choose::Way;
 use crate::receiver::claims::{Claims, Meeting, Spot};
 use crate::receiver::dir_task::{DirTask, Hold};
 use crate::receiver::directories::Marks;
@@ -127,10 +125,6 @@ impl Destination<Far> for Taker<'_> {
 
     fn share(&self, (): &()) {}
 
-    fn fills(&self, _: &Far, _: &Place) -> Result<()> {
-        Ok(())
-    }
-
     fn enter(
         &self,
         (): &mut (),
@@ -158,7 +152,7 @@ impl Destination<Far> for Taker<'_> {
     }
 }
 
-impl<'a> WireDestination<'a> for Taker<'_> {
+impl WireDestination<'_> for Taker<'_> {
     type Verdict = ();
 
     const TAKES_BYTES: bool = false;
@@ -166,11 +160,6 @@ impl<'a> WireDestination<'a> for Taker<'_> {
 
     fn list_base(&self, _: &Place) -> Result<()> {
         Ok(())
-    }
-
-    /// Then nothing is sent unasked.
-    fn is_new(&self, (): &()) -> bool {
-        false
     }
 
     fn shown(&self, (): &(), to: Name<'_>) -> PathBuf {
@@ -189,31 +178,6 @@ impl<'a> WireDestination<'a> for Taker<'_> {
         self.tally.done(1);
         Chosen::Nothing
     }
-
-    fn room(&self, _: &DirTask<Far, ()>) -> usize {
-        1
-    }
-
-    fn land(
-        &self,
-        (): &mut (),
-        _: &Arc<DirTask<Far, ()>>,
-        _: Way,
-        came: &mut Vec<Arrived<'_, ()>>,
-    ) -> Result<()> {
-        // Nothing was wanted.
-        if came.is_empty() { Ok(()) } else { Err(refused(Reason::PieceBeforeWanted)) }
-    }
-
-    fn wants_values(&self) -> bool {
-        false
-    }
-
-    fn is_late(&self, _: &Meta, (): ()) -> bool {
-        true
-    }
-
-    fn land_large(&self, (): &mut (), _: &Arc<DirTask<Far, ()>>, _: (&Meta, ()), _: &Arc<Arriving<'a>>) {}
 
     fn took_away(&self, _: u64) -> Result<()> {
         // What is left of it was told.

@@ -2,14 +2,11 @@
 //!
 //! Must not make anything, nor want the content of any file.
 
-use crate::error::{Reason, Result};
+use crate::error::Result;
 use crate::event::Summary;
 use crate::node::Node;
-use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination};
+use crate::peer::from_wire::destination::{Chosen, Far, Meta, WireDestination};
 use crate::peer::from_wire::handler::NextMessage;
-use crate::peer::incoming::refused;
-use crate::receiver::arriving::Arriving;
-use crate::receiver::choose::Way;
 use crate::receiver::claims::{Claims, Meeting, Spot};
 use crate::receiver::dir_task::{DirTask, Dropped, Hold, PairedDirs};
 use crate::receiver::directories::Marks;
@@ -68,10 +65,6 @@ impl Destination<Far> for EntryTeller<'_> {
 
     fn share(&self, (): &()) {}
 
-    fn fills(&self, _: &Far, _: &Place) -> Result<()> {
-        Ok(())
-    }
-
     fn enter(
         &self,
         (): &mut (),
@@ -88,7 +81,7 @@ impl Destination<Far> for EntryTeller<'_> {
     }
 }
 
-impl<'a> WireDestination<'a> for EntryTeller<'_> {
+impl WireDestination<'_> for EntryTeller<'_> {
     type Verdict = ();
 
     const TAKES_BYTES: bool = false;
@@ -102,11 +95,6 @@ impl<'a> WireDestination<'a> for EntryTeller<'_> {
         DirTask::top(pair, dropped)
     }
 
-    /// Then nothing is sent unasked.
-    fn is_new(&self, (): &()) -> bool {
-        false
-    }
-
     fn shown(&self, (): &(), to: Name<'_>) -> PathBuf {
         crate::node::os(to).into()
     }
@@ -116,31 +104,6 @@ impl<'a> WireDestination<'a> for EntryTeller<'_> {
         self.tally.done(1);
         Chosen::Nothing
     }
-
-    fn room(&self, _: &DirTask<Far, ()>) -> usize {
-        1
-    }
-
-    fn land(
-        &self,
-        (): &mut (),
-        _: &Arc<DirTask<Far, ()>>,
-        _: Way,
-        came: &mut Vec<Arrived<'_, ()>>,
-    ) -> Result<()> {
-        // Nothing was wanted.
-        if came.is_empty() { Ok(()) } else { Err(refused(Reason::PieceBeforeWanted)) }
-    }
-
-    fn wants_values(&self) -> bool {
-        false
-    }
-
-    fn is_late(&self, _: &Meta, (): ()) -> bool {
-        true
-    }
-
-    fn land_large(&self, (): &mut (), _: &Arc<DirTask<Far, ()>>, _: (&Meta, ()), _: &Arc<Arriving<'a>>) {}
 
     fn end(self, _: Option<&mut NextMessage<'_>>) -> (Summary, Marks, Result<()>) {
         (self.tally.summary(), Marks::NONE, Ok(()))

@@ -270,10 +270,6 @@ impl Destination<SourceDir> for Collector<'_> {
 
     fn share(&self, (): &()) {}
 
-    fn fills(&self, _: &SourceDir, _: &Place) -> Result<()> {
-        Ok(())
-    }
-
     fn enter(
         &self,
         (): &mut (),

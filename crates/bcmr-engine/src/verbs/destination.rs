@@ -73,7 +73,9 @@ pub(crate) trait Destination<S>: Sync + Sized {
     ///
     /// # Errors
     /// What `base` is could not be found out.
-    fn fills(&self, src: &S, base: &Place) -> Result<()>;
+    fn fills(&self, _src: &S, _base: &Place) -> Result<()> {
+        Ok(())
+    }
     /// Takes `src`, which is the directory `entry` of `above`. `None`: it is not to be entered, which was told.
     ///
     /// # Errors

@@ -125,8 +125,10 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
     ) -> Hold<Far, Self::Dir> {
         DirTask::top(pair, dropped)
     }
-    /// Whether this run has made it, and all in it must come: then the sender need not ask what is in it.
-    fn is_new(&self, dir: &Self::Dir) -> bool;
+    /// Whether this run has made it, and all in it must come: then it is sent unasked.
+    fn is_new(&self, _: &Self::Dir) -> bool {
+        false
+    }
     /// The destination of the name `to`, as it is shown.
     fn shown(&self, dir: &Self::Dir, to: Name<'_>) -> PathBuf;
     /// An operand is to be merged with what an earlier one became.
@@ -161,18 +163,22 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
         None
     }
     /// Files that are given to [`WireDestination::land`] at a time.
-    fn room(&self, pair: &FarTask<Self>) -> usize;
+    fn room(&self, _: &FarTask<Self>) -> usize {
+        1
+    }
     /// Takes entries that came.
     ///
     /// # Errors
-    /// The sender broke the protocol.
+    /// The sender broke the protocol; here, where none is wanted, by sending any.
     fn land(
         &self,
-        buffers: &mut Self::Buffers,
-        pair: &Arc<FarTask<Self>>,
-        way: Way,
+        _: &mut Self::Buffers,
+        _: &Arc<FarTask<Self>>,
+        _: Way,
         came: &mut Vec<Arrived<'_, Self::Verdict>>,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        if came.is_empty() { Ok(()) } else { Err(refused(Reason::PieceBeforeWanted)) }
+    }
 
     /// What is known of a large file before the first of it comes; `wanted` is absent for a further name.
     ///
@@ -187,17 +193,22 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
         Ok(arriving)
     }
     /// Whether the sender hashes the blocks of large files.
-    fn wants_values(&self) -> bool;
+    fn wants_values(&self) -> bool {
+        false
+    }
     /// Whether only the thread that takes a large file can say from where on it is wanted.
-    fn is_late(&self, meta: &Meta, verdict: Self::Verdict) -> bool;
-    /// Takes a large file.
+    fn is_late(&self, _: &Meta, _: Self::Verdict) -> bool {
+        true
+    }
+    /// Takes a large file that is wanted.
     fn land_large(
         &self,
-        buffers: &mut Self::Buffers,
-        pair: &Arc<FarTask<Self>>,
-        wanted: (&Meta, Self::Verdict),
-        arriving: &Arc<Arriving<'a>>,
-    );
+        _: &mut Self::Buffers,
+        _: &Arc<FarTask<Self>>,
+        _: (&Meta, Self::Verdict),
+        _: &Arc<Arriving<'a>>,
+    ) {
+    }
     /// Nothing more is to be done for a large file.
     fn settled(&self, _file: u64) {}
     /// The sender says which blocks of a large file it has.
