@@ -82,24 +82,23 @@ pub(crate) fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
 pub(crate) fn values_of(file: &OwnedFd) -> Option<Vec<Cv>> {
     let size = Info::of(file).ok()?.size;
     let mut room = vec![0; PIECE_BYTES];
-    let mut values = Vec::new();
-    for start in (0..size).step_by(BLOCK_BYTES as usize) {
+    let starts = (0..size).step_by(BLOCK_BYTES as usize);
+    let values = starts.map(|start| {
         let end = size.min(start + BLOCK_BYTES);
         let mut value = hasher_at(start);
-        let mut at = start;
-        while at < end {
-            let piece =
-                room.get_mut(..usize::try_from(end - at).map_or(PIECE_BYTES, |n| n.min(PIECE_BYTES)))?;
-            let read = read_full(file, at, piece).ok()?;
-            if read < piece.len() {
-                return None;
-            }
-            value.update(piece);
-            at += read as u64;
-        }
-        values.push(value.finalize_non_root());
-    }
-    Some(values)
+        let read = |at, piece: &mut [u8]| read_full(file, at, piece);
+        let behind = in_pieces(start..end, &mut room, read, |_, bytes| {
+            value.update(bytes);
+            Ok(())
+        });
+        (behind.ok()? == end).then(|| value.finalize_non_root())
+    });
+    values.collect()
+}
+
+/// The beginning of a hash, as a number that stands for it where a few that agree do no harm.
+pub(crate) fn hash_key(hash: &[u8; 32]) -> u64 {
+    hash.first_chunk().copied().map_or(0, u64::from_le_bytes)
 }
 
 /// Reads `range` of anything into `room`, piece by piece, until it ends or is short: `each` gets the offset and the bytes

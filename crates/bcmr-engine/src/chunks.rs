@@ -3,6 +3,7 @@
 //! Pure: bytes are handed in. Must not know what a chunk travels as. A byte that is put in moves the borders near it and no
 //! others, so that what is behind it is found again. Sums are short: who goes by one compares the whole block in the end.
 
+use crate::blocks::hash_key;
 use bcmr_wire::limits::{
     CHUNK_BYTES_MAX, DELTA_BYTES_MIN as WIRE_DELTA_BYTES_MIN, REST_BYTES_MIN as WIRE_REST_BYTES_MIN,
 };
@@ -79,9 +80,7 @@ pub(crate) struct ChunkSum {
 }
 
 fn sum_of(chunk: &[u8]) -> u64 {
-    let hash = blake3::hash(chunk);
-    let first = hash.as_bytes().first_chunk().copied().unwrap_or_default();
-    u64::from_le_bytes(first)
+    hash_key(blake3::hash(chunk).as_bytes())
 }
 
 /// What is said of `chunk`: how long it is, and the beginning of its BLAKE3.

@@ -1,5 +1,6 @@
 //! Which machine this is. Must not know what the number is compared with.
 
+use crate::blocks::hash_key;
 use std::path::Path;
 
 /// A number for this machine that others do not have: a hash of its identity (machine-id(5)), else of its name.
@@ -16,5 +17,5 @@ pub(crate) fn machine_number() -> u64 {
         .or_else(|| of("/proc/sys/kernel", b"hostname"))
         .unwrap_or_default();
     let hash = blake3::derive_key("bcmr 1 which machine", &identity);
-    u64::from_le_bytes(hash.first_chunk::<8>().copied().unwrap_or_default())
+    hash_key(&hash)
 }

@@ -3,7 +3,7 @@
 //! Must not know what is done with one. Other programs may write to it meanwhile: a content is hashed when it is read, and
 //! the caller compares what is made of a basis.
 
-use crate::blocks::{Cv, values_of};
+use crate::blocks::{Cv, hash_key, values_of};
 use crate::disk::sys::Sys;
 use crate::receiver::dest::DestDir;
 use crate::receiver::links::LandedName;
@@ -149,10 +149,6 @@ pub(crate) struct RunFiles {
     reused: AtomicU64,
 }
 
-fn key(hash: &[u8; 32]) -> u64 {
-    hash.first_chunk().copied().map_or(0, u64::from_le_bytes)
-}
-
 impl RunFiles {
     /// Nothing has landed yet.
     pub(crate) fn new() -> RunFiles {
@@ -184,14 +180,14 @@ impl RunFiles {
     /// A content landed as `name` in `dir`.
     pub(crate) fn landed(&self, hash: &[u8; 32], dir: &DestDir<Sys>, name: Name<'_>) {
         let mut contents = self.contents();
-        if contents.len() < REPEATS_MAX || contents.contains_key(&key(hash)) {
-            contents.insert(key(hash), Arc::new(LandedName::new(dir, name)));
+        if contents.len() < REPEATS_MAX || contents.contains_key(&hash_key(hash)) {
+            contents.insert(hash_key(hash), Arc::new(LandedName::new(dir, name)));
         }
     }
 
     /// The content of `bytes` bytes that has this hash, read from where it landed. `None`: there is none, or not any more.
     pub(crate) fn content(&self, disk: &Sys, hash: &[u8; 32], bytes: u64) -> Option<Vec<u8>> {
-        let at = self.contents().get(&key(hash)).cloned()?;
+        let at = self.contents().get(&hash_key(hash)).cloned()?;
         let file = at.open_file(disk).ok()?;
         let (length, mut content) = (usize::try_from(bytes).ok()?, Vec::new());
         let got = read_expected(&file, 0, length, &mut content).ok()?;

@@ -2,7 +2,7 @@
 //!
 //! Must not know what is sent, nor whether the receiver has it still: one that has not asks for the content.
 
-use crate::blocks::REPEAT_BYTES_MIN;
+use crate::blocks::{REPEAT_BYTES_MIN, hash_key};
 use bcmr_wire::limits::{REPEATS_MAX, STREAMS_MAX};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -40,7 +40,7 @@ impl SentContents {
     /// Whether a content of `bytes` bytes goes before this one, in the same batch or over the same stream. Else it is taken note of.
     pub(super) fn has(&self, hash: &[u8; 32], bytes: u64, batch: &mut BatchContents) -> bool {
         let Some(sent) = self.0.as_ref().filter(|_| bytes >= REPEAT_BYTES_MIN) else { return false };
-        let key = hash.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let key = hash_key(hash);
         let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
         let went = sent.get(&key).is_some_and(|streams| streams >> batch.stream & 1 == 1);
         let goes = went || batch.keys.contains(&key);
