@@ -184,6 +184,18 @@ pub trait Front: Sync {
     }
 }
 
+/// Hears nothing, and answers every question with no.
+#[derive(Clone, Copy, Debug)]
+pub struct Nothing;
+
+impl Front for Nothing {
+    fn event(&self, _: Event) {}
+
+    fn ask(&self, _: Question) -> bool {
+        false
+    }
+}
+
 /// A flag that says stop. Set by a signal, read between items and between blocks of a large file.
 #[derive(Debug)]
 pub struct Cancel(AtomicBool);

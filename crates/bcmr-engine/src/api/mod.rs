@@ -23,8 +23,8 @@
 
 pub use crate::error::{About, Code, Error, Note, Op, Reason, Result};
 pub use crate::event::{
-    Action, Cancel, Change, Compared, Event, Front, Progress, Question, Summary, Time, Unfinished, Watch,
-    What,
+    Action, Cancel, Change, Compared, Event, Front, Nothing, Progress, Question, Summary, Time, Unfinished,
+    Watch, What,
 };
 pub use crate::plan::{
     FarEnd, FinishRequest, Finished, FoundRun, GivenTo, OtherWalkers, PlanMade, PlanRequest, PlanStatus,
@@ -39,18 +39,6 @@ pub use crate::policy::{
 };
 pub use crate::verbs::look::hash;
 pub use crate::{check, check_manifest, copy, measure, move_, remove, sessions, sync};
-
-/// Hears nothing, and answers every question with no.
-#[derive(Clone, Copy, Debug)]
-pub struct Nothing;
-
-impl Front for Nothing {
-    fn event(&self, _: Event) {}
-
-    fn ask(&self, _: Question) -> bool {
-        false
-    }
-}
 
 #[cfg(test)]
 mod tests {

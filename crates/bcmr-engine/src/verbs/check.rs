@@ -313,19 +313,10 @@ fn count(dir: &Dir, name: Name<'_>, path: &Path, tree: Option<&AlikeTree>) -> Re
 #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
-    use crate::event::{Cancel, Front, Progress, Question};
+    use crate::event::{Cancel, Nothing, Progress};
     use crate::policy::Target;
     use std::fs::File;
     use std::sync::atomic::AtomicBool;
-
-    struct Quiet;
-
-    impl Front for Quiet {
-        fn event(&self, _: Event) {}
-        fn ask(&self, _: Question) -> bool {
-            false
-        }
-    }
 
     /// Compares two files of `bytes` zeros by hash and is stopped as soon as a byte counts as done, if ever.
     fn stopped(bytes: u64, stop: bool) -> (Summary, u64) {
@@ -341,7 +332,7 @@ mod tests {
             policy: crate::receiver::plan::tests::policy(),
         };
         let (progress, cancel, ended) = (Progress::default(), Cancel::new(), AtomicBool::new(false));
-        let watch = Watch { front: &Quiet, progress: &progress, cancel: &cancel, items: false };
+        let watch = Watch { front: &Nothing, progress: &progress, cancel: &cancel, items: false };
         let summary = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while stop && !ended.load(Relaxed) {

@@ -3,7 +3,7 @@
 //!
 //! Must not know where the source is, nor decide what goes: that is the receiver's planner's.
 
-use crate::event::{Event, Front, Question, Summary, Watch};
+use crate::event::{Nothing, Summary, Watch};
 use crate::receiver::aside::Aside;
 use crate::receiver::extraneous::Extraneous;
 use crate::tally::Tally;
@@ -25,18 +25,8 @@ impl<'a> LookTallies<'a> {
 
     /// Of one that nothing is told of: the run itself meets again what failed.
     pub(crate) fn apart(looks: Watch<'a>, does: Watch<'a>) -> LookTallies<'a> {
-        let untold = Watch { front: &UntoldLook, items: false, ..looks };
+        let untold = Watch { front: &Nothing, items: false, ..looks };
         LookTallies { looked: Tally::new(untold), told: Tally::new(does) }
-    }
-}
-
-/// Tells nothing.
-struct UntoldLook;
-
-impl Front for UntoldLook {
-    fn event(&self, _: Event) {}
-    fn ask(&self, _: Question) -> bool {
-        false
     }
 }
 
