@@ -319,13 +319,12 @@ fn one(
     let listener = FrameListener { front: watch.front, lost: AtomicU64::new(0) };
     let heard = Watch { front: &listener, ..watch };
     let tally = Tally::new(watch);
-    let (compare, extra) = match header.verb {
-        PlanVerb::Check { compare, .. } => (compare, false),
-        _ => (Compare::SizeAndTime, false),
+    let compare = match header.verb {
+        PlanVerb::Check { compare, .. } => compare,
+        _ => Compare::SizeAndTime,
     };
     let (root, tally, policy) = (&*dst_path, &tally, &policy);
-    let check = Check { policy, compare, extra, alike: false, root, own_name: root, tally };
-    let survey = Survey::new(policy, tally, Box::new(check))?;
+    let survey = Survey::new(policy, tally, Box::new(planned_check(policy, compare, root, tally)))?;
     let way = match header.verb {
         verb if let Some(to) = &there => {
             let way = there::the_way(folder, request.way.as_ref())?;
@@ -371,6 +370,16 @@ fn one(
     let listener = &listener;
     let work = ShardWork { header, policy, listener, way, src, src_path, stage, stage_path, watch, tally };
     work.run(folder, plan, (results, before), (shard, share), held)
+}
+
+/// A comparison of planned names with what is below `root`. What only the destination has is the finish's to tell.
+fn planned_check<'a>(
+    policy: &'a CopyPolicy,
+    compare: Compare,
+    root: &'a Path,
+    tally: &'a Tally<'a>,
+) -> Check<'a> {
+    Check { policy, compare, extra: false, alike: false, root, own_name: root, tally }
 }
 
 /// The destination that is brought up to date, made where it is not there, or compared.
@@ -556,22 +565,8 @@ impl ShardWork<'_> {
                     return Ok(());
                 }
                 let (policy, tally, root) = (self.policy, self.tally, &*self.stage_path);
-                let check = Check {
-                    policy,
-                    compare: *compare,
-                    extra: false,
-                    alike: false,
-                    root,
-                    own_name: root,
-                    tally,
-                };
-                far.source.compare(
-                    (&names, dirs),
-                    far.tree.clone(),
-                    policy,
-                    (*compare, tally),
-                    Box::new(check),
-                )
+                let check = Box::new(planned_check(policy, *compare, root, tally));
+                far.source.compare((&names, dirs), far.tree.clone(), policy, (*compare, tally), check)
             }),
             ShardWay::TakesAway => {
                 let from = take::Taking { top: self.src()?, path: &self.src_path, tally: self.tally };
