@@ -217,3 +217,27 @@ pub struct ServeRequest {
     /// Directories in which further connections may meet this one, the best first: `$XDG_RUNTIME_DIR`, else a temporary one.
     pub meeting: Vec<PathBuf>,
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// By `ssh`, with every option as it is where none is given.
+    pub(crate) fn plain_way(ssh: Vec<OsString>) -> Way {
+        Way {
+            ssh,
+            options: Vec::new(),
+            program: "bcmr".into(),
+            run_as: RunAs::Login,
+            parallel: None,
+            plane: Plane::Ssh,
+            compress: Compress::None,
+            fast: false,
+            dedup: false,
+            throttle: Arc::new(Throttle::new(None)),
+            whole_file: false,
+            retries: 0,
+            shared: None,
+        }
+    }
+}

@@ -7,8 +7,8 @@
 
 use super::server::serve;
 use crate::error::Result;
-use crate::remote::{Address, Compress, Plane, RunAs, ServeRequest, Way};
-use crate::throttle::Throttle;
+use crate::remote::tests::plain_way;
+use crate::remote::{Address, ServeRequest, Way};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,6 @@ use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Where a connection ends.
@@ -78,21 +77,7 @@ pub(crate) fn serving(home: &Path, me: u32) -> ServeRequest {
 
 fn way(pipes: &Path) -> Way {
     let words = ["sh", "-c", JOINS, "ssh"].map(OsString::from);
-    Way {
-        ssh: words.into_iter().chain([pipes.as_os_str().to_owned()]).collect(),
-        options: Vec::new(),
-        program: "bcmr".into(),
-        run_as: RunAs::Login,
-        parallel: None,
-        plane: Plane::Ssh,
-        compress: Compress::None,
-        fast: false,
-        dedup: false,
-        throttle: Arc::new(Throttle::new(None)),
-        whole_file: false,
-        retries: 0,
-        shared: None,
-    }
+    plain_way(words.into_iter().chain([pipes.as_os_str().to_owned()]).collect())
 }
 
 /// Runs `client`, whose connections all lead to servers of this process; returns once all of these have ended.

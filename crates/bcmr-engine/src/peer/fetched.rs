@@ -51,26 +51,10 @@ fn scope_of(address: &Address, way: &Way) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::{Compress, Plane};
-    use crate::throttle::Throttle;
-    use std::sync::Arc;
+    use crate::remote::tests::plain_way;
 
     fn way() -> Way {
-        Way {
-            ssh: vec!["ssh".into()],
-            options: Vec::new(),
-            program: "bcmr".into(),
-            run_as: RunAs::Login,
-            parallel: None,
-            plane: Plane::Ssh,
-            compress: Compress::Auto,
-            fast: false,
-            dedup: true,
-            throttle: Arc::new(Throttle::new(None)),
-            whole_file: false,
-            retries: 0,
-            shared: None,
-        }
+        plain_way(vec!["ssh".into()])
     }
 
     /// Whatever leads to another machine or another user there leads to another scope; a path does not.

@@ -486,7 +486,7 @@ fn agent_of(hello: &Hello<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::{Compress, Plane};
+    use crate::remote::tests::plain_way;
     use bcmr_wire::handshake::{caps, wide};
     use std::ffi::OsString;
     use std::os::unix::net::UnixStream;
@@ -577,21 +577,7 @@ mod tests {
     // ---- a shell in ssh's place: it gets ssh's arguments behind its script ----
 
     fn way(script: &str) -> Way {
-        Way {
-            ssh: ["sh", "-c", script].map(OsString::from).to_vec(),
-            options: Vec::new(),
-            program: "bcmr".into(),
-            run_as: crate::remote::RunAs::Login,
-            parallel: None,
-            plane: Plane::Ssh,
-            compress: Compress::None,
-            fast: false,
-            dedup: false,
-            throttle: std::sync::Arc::new(crate::throttle::Throttle::new(None)),
-            whole_file: false,
-            retries: 0,
-            shared: None,
-        }
+        plain_way(["sh", "-c", script].map(OsString::from).to_vec())
     }
 
     fn try_connect(script: &str) -> Result<Peer, Error> {

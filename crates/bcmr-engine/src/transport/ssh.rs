@@ -614,25 +614,12 @@ impl Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::{Compress, Plane};
+    use crate::remote::tests::plain_way;
     use std::path::PathBuf;
 
     fn way(ssh: &[&str], options: &[&str]) -> Way {
-        Way {
-            ssh: ssh.iter().map(OsString::from).collect(),
-            options: options.iter().map(OsString::from).collect(),
-            program: "bcmr".into(),
-            run_as: RunAs::Login,
-            parallel: None,
-            plane: Plane::Ssh,
-            compress: Compress::None,
-            fast: false,
-            dedup: false,
-            throttle: std::sync::Arc::new(crate::throttle::Throttle::new(None)),
-            whole_file: false,
-            retries: 0,
-            shared: None,
-        }
+        let options = options.iter().map(OsString::from).collect();
+        Way { options, ..plain_way(ssh.iter().map(OsString::from).collect()) }
     }
 
     fn at(user: Option<&str>, host: &str, port: Option<u16>) -> Address {
