@@ -65,15 +65,7 @@ fn offered(what: &str, is_link: bool, agreed: Features, asked: &[Message<'_>]) -
                         }
                     }
                 }
-                Message::AllSent => {
-                    let counts = [1, 1, 0, SIZE as u64, 0, 0, 0];
-                    w.say(&Message::Summary { counts, codes: Vec::new(), cancelled: false });
-                }
-                Message::Error(_) => {
-                    w.say(&Message::Done);
-                    return;
-                }
-                Message::Done => return,
+                other if w.ends(&other, [1, 1, 0, SIZE as u64, 0, 0, 0]) => return,
                 _ => {}
             }
         }

@@ -5,7 +5,8 @@
 use crate::common::{BCMR, Tmp, litter, names, tree};
 use bcmr_wire::frame;
 use bcmr_wire::handshake::{self, Features, caps, wide};
-use bcmr_wire::message::{Codec, Compress, Entry, Kind, Message, Policy, Time, kind};
+use bcmr_wire::message::{Codec, Compress, Entry, Kind, Message, Policy, Target, Time, kind};
+use bcmr_wire::policy::flags;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsStr, OsString};
@@ -320,7 +321,31 @@ impl Wire {
         self.say(&Message::Done);
     }
 
+    /// Ends a transfer as an honest receiver, of which these are the counts: whether what it hears now is the end.
+    pub fn ends(&mut self, heard: &Message<'_>, counts: [u64; 7]) -> bool {
+        match heard {
+            Message::AllSent => {
+                self.say(&Message::Summary { counts, codes: Vec::new(), cancelled: false });
+                false
+            }
+            Message::Error(_) => {
+                self.say(&Message::Done);
+                true
+            }
+            other => matches!(other, Message::Done),
+        }
+    }
+
     // ---- as a client ----
+
+    /// Greets with these features, and begins to put one directory `tree`, whose number is 1, into the root.
+    pub fn put_tree(&mut self, ours: Features) {
+        self.say(&Message::Hello(handshake::hello(ours, [8; 32], b"peer")));
+        self.until(kind::WELCOME);
+        let (policy, target) = (policy(flags::RECURSIVE), Target::Into);
+        self.say(&Message::Put { policy, target, path: b".", operands: 1, items: false });
+        self.say(&operand(1, dir(b"tree")));
+    }
 
     pub fn hello(&mut self) -> bool {
         self.say(&Message::Hello(handshake::hello(ALL, [8; 32], b"peer")));

@@ -3,9 +3,8 @@
 use super::peer::*;
 use crate::common::*;
 use bcmr_wire::contents;
-use bcmr_wire::handshake::{self, Features, caps, wide};
-use bcmr_wire::message::{Codec, DirState, Message, Target, Wanted, WantedPart, kind};
-use bcmr_wire::policy::flags;
+use bcmr_wire::handshake::{Features, caps, wide};
+use bcmr_wire::message::{Codec, DirState, Message, Wanted, WantedPart, kind};
 use std::slice::from_ref;
 
 const ROOT: &[&str] = &["--root", "DST"];
@@ -59,15 +58,7 @@ fn offered(what: &str, agreed: Features, asked: &[Message<'_>]) -> (Outcome, Vec
                     }
                     w.say(asked.next().unwrap_or(&settled));
                 }
-                Message::AllSent => {
-                    let counts = [2, 1, 0, 2 * SIZE as u64, 0, 0, 0];
-                    w.say(&Message::Summary { counts, codes: Vec::new(), cancelled: false });
-                }
-                Message::Error(_) => {
-                    w.say(&Message::Done);
-                    return;
-                }
-                Message::Done => return,
+                other if w.ends(&other, [2, 1, 0, 2 * SIZE as u64, 0, 0, 0]) => return,
                 _ => {}
             }
         }
@@ -121,17 +112,7 @@ fn puts(
     let place = Place::new();
     place.tmp.dir("dst/tree");
     let asked = place.besiege(what, ROOT, |w| {
-        w.say(&Message::Hello(handshake::hello(agreed, [8; 32], b"peer")));
-        w.until(kind::WELCOME);
-        let target = Target::Into;
-        w.say(&Message::Put {
-            policy: policy(flags::RECURSIVE),
-            target,
-            path: b".",
-            operands: 1,
-            items: false,
-        });
-        w.say(&operand(1, dir(b"tree")));
+        w.put_tree(agreed);
         w.say(&on_offer(1, 1, vec![file(b"a", SIZE as u64)]));
         w.until(kind::WANTS);
         let codec = Codec::Raw;
@@ -156,9 +137,7 @@ fn puts(
                 _ => {}
             }
         }
-        w.say(&Message::AllSent);
-        w.until(kind::SUMMARY);
-        w.say(&Message::Done);
+        w.all_sent();
         asked
     });
     (std::fs::read(place.dst().join("tree/b")).ok(), asked)
@@ -220,17 +199,7 @@ fn what_came_before_is_compared() {
 fn hashes_that_go_along() {
     let place = Place::new();
     let asked = place.besiege("inline", ROOT, |w| {
-        w.say(&Message::Hello(handshake::hello(ours(), [8; 32], b"peer")));
-        w.until(kind::WELCOME);
-        let target = Target::Into;
-        w.say(&Message::Put {
-            policy: policy(flags::RECURSIVE),
-            target,
-            path: b".",
-            operands: 1,
-            items: false,
-        });
-        w.say(&operand(1, dir(b"tree")));
+        w.put_tree(ours());
         w.until(kind::DIR_IS);
         let entries = [b"a", b"b", b"c"].map(|name| file(name, SIZE as u64)).to_vec();
         let unknown = hashed(SIZE as u64, hash(&noise(3, SIZE)));
@@ -251,9 +220,7 @@ fn hashes_that_go_along() {
                 _ => {}
             }
         }
-        w.say(&Message::AllSent);
-        w.until(kind::SUMMARY);
-        w.say(&Message::Done);
+        w.all_sent();
         asked
     });
     assert_eq!(asked, [[2]]);
