@@ -304,6 +304,49 @@ fn guarded(w: &mut Wire, ids: [u64; 5]) {
 /// The source, the root, and two directories, of which the upper one is above all.
 const APART: [u64; 5] = [4, 1000, 1001, 1002, 1002];
 
+/// A plan of a removal of a directory with these in it.
+fn removal(place: &Place, entries: &[Entry<'_>]) {
+    let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p", "--shards", "1"];
+    let planned = place.run("plan", &plan, |w| {
+        guarded(w, APART);
+        w.say(&Message::Operand { path: b"base/.", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
+        w.say(&on_offer(1, 1, entries.to_vec()));
+        w.say(&Message::DirEnd { dir: 1, partial: false });
+        w.all_sent();
+    });
+    planned.ok();
+}
+
+/// A server may say the end of a directory that was refused before it hears so: while it is asked what else goes. Of any other
+/// directory that is an answer to nothing.
+#[test]
+fn the_end_of_a_refused_directory_may_come_late() {
+    for (name, late, is_heard) in
+        [("the refused one", 2, true), ("one that has ended", 1, false), ("one that never was", 3, false)]
+    {
+        let place = Place::new();
+        removal(&place, &[f(), Entry { name: b"g", ino: 78, ..f() }]);
+        let outcome = place.run(name, SHARD, |w| {
+            guarded(w, APART);
+            w.say(&of_list());
+            w.say(&on_offer(1, 1, vec![f()]));
+            // What was a file is a directory now.
+            w.say(&subdir(2, 1, b"g"));
+            w.until(kind::DIR_IS);
+            w.say(&Message::DirEnd { dir: 1, partial: true });
+            w.say(&Message::AllSent);
+            assert!(w.until(kind::TAKE_AWAY).is_some(), "{name}");
+            w.say(&Message::LeftOut { dir: late, names: vec![b"x"] });
+            w.say(&Message::DirEnd { dir: late, partial: false });
+            w.say(&Message::TookAway { left: 0 });
+            assert_eq!(w.until(kind::SUMMARY).is_some(), is_heard, "{name}");
+            w.say(&Message::Done);
+        });
+        outcome.failed();
+        assert!(!place.dst().join("p/results/0").exists(), "{name}");
+    }
+}
+
 /// A removal has taken away what is told as it was planned, and counts what was answered; nothing else.
 #[test]
 fn a_removal_asks_for_what_was_planned() {
@@ -393,15 +436,7 @@ fn a_removal_asks_for_what_was_planned() {
     ];
     for (name, script, is_gone) in scripts {
         let place = Place::new();
-        let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p", "--shards", "1"];
-        let planned = place.run("plan", &plan, |w| {
-            guarded(w, APART);
-            w.say(&Message::Operand { path: b"base/.", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
-            w.say(&on_offer(1, 1, vec![f()]));
-            w.say(&Message::DirEnd { dir: 1, partial: false });
-            w.all_sent();
-        });
-        planned.ok();
+        removal(&place, &[f()]);
         let outcome = place.run(name, SHARD, |w| {
             guarded(w, APART);
             script(w);
