@@ -4,6 +4,7 @@
 //! Must not know how a shard is copied.
 
 use super::common::maker::{self, Maker};
+use super::common::remote::Far;
 use super::common::*;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ pub struct Site {
 
 impl Site {
     pub fn new() -> Site {
-        Site { tmp: Tmp::beneath(Path::new("/dev/shm")) }
+        Site { tmp: Tmp::new() }
     }
 
     pub fn p(&self, name: &str) -> PathBuf {
@@ -39,6 +40,44 @@ impl Site {
     pub fn shards(&self, plan: &str, order: impl IntoIterator<Item = u32>) {
         for shard in order {
             self.run(&format!("shard {plan} {shard}")).ok();
+        }
+    }
+
+    /// A plan's command, with what leads to the other machine.
+    pub fn over(&self, far: &Far, verb: &str, words: &str) -> Line {
+        far.bcmr(verb).args(words.split_whitespace()).cwd(self.tmp.path())
+    }
+
+    /// The tree that shards fill.
+    pub fn stage(&self) -> PathBuf {
+        let mut all = std::fs::read_dir(self.tmp.path()).unwrap().map(|entry| entry.unwrap().path());
+        all.find(|path| path.extension().is_some_and(|end| end == "plan")).unwrap()
+    }
+
+    /// Kills the shards of the plan `p`, or its end, at the `nth` of `calls`, wherever that is made; looks at what is there
+    /// then, and does all of it once more.
+    pub fn killed_and_done(
+        &self,
+        far: &Far,
+        verb: &str,
+        (calls, nth): (&str, usize),
+        look: impl FnOnce(),
+    ) -> Ran {
+        let words: &[&str] = if verb == "shard" { &["shard", "p", "--all", "-j1"] } else { &[verb, "p"] };
+        if verb == "finish" {
+            self.over(far, "shard", "p --all").run().ok();
+        }
+        let ran = far.lead(bcmr_killed_at(nth, calls).args(words)).cwd(self.tmp.path()).run();
+        look();
+        self.over(far, "shard", "p --all").run().ok();
+        self.over(far, "finish", "p").run().ok();
+        ran
+    }
+
+    /// What killed processes hold at the shards of the plan `p` is no litter.
+    pub fn drop_claims(&self) {
+        for claim in std::fs::read_dir(self.p("p/claims")).unwrap() {
+            std::fs::remove_file(claim.unwrap().path()).unwrap();
         }
     }
 

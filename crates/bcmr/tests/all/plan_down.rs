@@ -9,22 +9,10 @@ use super::common::*;
 use super::plan::{Site, mixed, root_of};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::PathBuf;
-
-/// A plan's command, with what leads to the other machine.
-fn line(far: &Far, site: &Site, verb: &str, words: &str) -> Line {
-    far.bcmr(verb).args(words.split_whitespace()).cwd(site.tmp.path())
-}
 
 /// Plans the copy of the source to `dst`.
 fn planned(far: &Far, site: &Site, words: &str) -> Ran {
-    line(far, site, "plan", "").args([far.at(site.p("src"))]).args(words.split(' ')).run()
-}
-
-/// The tree that shards fill.
-fn stage(site: &Site) -> PathBuf {
-    let mut all = fs::read_dir(site.tmp.path()).unwrap().map(|entry| entry.unwrap().path());
-    all.find(|path| path.extension().is_some_and(|end| end == "plan")).unwrap()
+    site.over(far, "plan", "").args([far.at(site.p("src"))]).args(words.split(' ')).run()
 }
 
 #[test]
@@ -43,20 +31,20 @@ fn shards_from_another_machine_are_the_source_and_one_root() {
         let of = |plan: &str| fs::read(site.p(plan).join(format!("shard-{shard}"))).unwrap();
         assert!(of("p") == of("h"), "shard {shard} differs from the one at home");
     }
-    line(&far, &site, "finish", "p").run().code(1).says("0 1 2 3");
+    site.over(&far, "finish", "p").run().code(1).says("0 1 2 3");
     for shard in ["3", "1 -V", "3", "--next", "--all"] {
-        line(&far, &site, "shard", &format!("p {shard}")).run().ok();
+        site.over(&far, "shard", &format!("p {shard}")).run().ok();
         assert!(!site.p("dst").exists(), "published before it was finished");
     }
     site.run("plan --status p").ok();
-    let ran = line(&far, &site, "finish", "p").run().ok();
+    let ran = site.over(&far, "finish", "p").run().ok();
     site.judge("dst");
     assert_eq!(root_of(&ran), root);
     site.run("check --manifest p/manifest dst").ok();
-    line(&far, &site, "finish", "p").run().ok().says("the plan is finished");
+    site.over(&far, "finish", "p").run().ok().says("the plan is finished");
     // Where the end was published, and stopped before it could say so.
     fs::remove_file(site.p("p/receipt")).unwrap();
-    assert_eq!(root_of(&line(&far, &site, "finish", "p").run().ok()), root);
+    assert_eq!(root_of(&site.over(&far, "finish", "p").run().ok()), root);
     site.judge("dst");
 }
 
@@ -83,8 +71,8 @@ fn random_trees_from_another_machine() {
         maker.make(150);
         maker.age();
         planned(&far, &site, "dst --out p --shards 6").ok();
-        line(&far, &site, "shard", "p --all").run().ok();
-        line(&far, &site, "finish", "p").run().one_of(&[0, 1]);
+        site.over(&far, "shard", "p --all").run().ok();
+        site.over(&far, "finish", "p").run().one_of(&[0, 1]);
         maker::judge(seed, "in shards from another machine", &src, &site.p("dst"));
         assert_no_litter(site.tmp.path());
     }
@@ -97,17 +85,17 @@ fn a_server_that_only_reads_is_enough() {
     mixed(&site);
     let root = site.tmp.path().display().to_string();
     let far = Far::pipe().serving(&format!("--read-only --root {root}"));
-    line(&far, &site, "plan", "host:../src dst --out q").run().code(8);
-    line(&far, &site, "plan", "host:none dst --out q").run().code(1);
+    site.over(&far, "plan", "host:../src dst --out q").run().code(8);
+    site.over(&far, "plan", "host:none dst --out q").run().code(1);
     assert!(!site.p("q").exists());
-    line(&far, &site, "plan", "host:src dst --out p --shards 2").run().ok();
-    line(&far, &site, "shard", "p --all").run().ok();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "plan", "host:src dst --out p --shards 2").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("dst");
     // A directory all of whose names are left out is empty here, and is not gone into.
-    line(&far, &site, "plan", "host:src some --out e --shards 2 -e /z/* -e fifo").run().ok();
-    line(&far, &site, "shard", "e --all").run().ok();
-    line(&far, &site, "finish", "e").run().ok();
+    site.over(&far, "plan", "host:src some --out e --shards 2 -e /z/* -e fifo").run().ok();
+    site.over(&far, "shard", "e --all").run().ok();
+    site.over(&far, "finish", "e").run().ok();
     assert!(names(&site.p("some/z")).is_empty() && site.p("some/d/b").exists());
     assert!(!site.p("some/d/fifo").exists());
     let mode = |name: &str| fs::metadata(site.p(name)).unwrap().mode();
@@ -120,13 +108,13 @@ fn what_comes_from_another_machine_is_merged() {
     let (far, site) = (Far::pipe(), Site::new());
     mixed(&site);
     planned(&far, &site, "dst --out p --shards 2").ok();
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     site.tmp.file("dst/d/own", "own");
-    line(&far, &site, "finish", "p").run().code(1).says("is there already");
-    line(&far, &site, "finish", "p --merge").run().ok();
+    site.over(&far, "finish", "p").run().code(1).says("is there already");
+    site.over(&far, "finish", "p --merge").run().ok();
     assert_eq!(fs::read(site.p("dst/d/own")).unwrap(), b"own");
     fs::remove_file(site.p("dst/d/own")).unwrap();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert_eq!(fs::read(site.p("dst/d/b")).unwrap(), b"two");
     assert_no_litter(site.tmp.path());
 }
@@ -140,25 +128,25 @@ fn a_connection_that_is_lost_costs_what_was_not_recorded() {
     let log = site.p("log");
     let far = || Far::relay().with("RELAY_LOG", &log);
     planned(&far(), &site, "other --out whole --shards 1").ok();
-    line(&far(), &site, "shard", "whole 0 --compress=none").run().ok();
+    site.over(&far(), "shard", "whole 0 --compress=none").run().ok();
     let all = passed(&log)[1].1;
-    line(&far(), &site, "finish", "whole").run().ok();
+    site.over(&far(), "finish", "whole").run().ok();
     planned(&far(), &site, "dst --out p --shards 1").ok();
     // In the second of two frames.
     let cut = far().with("RELAY_DOWN", (all * 9 / 10).to_string());
-    line(&cut, &site, "shard", "p 0 --compress=none").run().code(7);
-    line(&far(), &site, "finish", "p").run().code(1);
-    line(&far(), &site, "shard", "p 0 --compress=none").run().ok();
+    site.over(&cut, "shard", "p 0 --compress=none").run().code(7);
+    site.over(&far(), "finish", "p").run().code(1);
+    site.over(&far(), "shard", "p 0 --compress=none").run().ok();
     let again = passed(&log).last().unwrap().1;
     assert!(again < all * 3 / 10, "{again} of {all} bytes were sent again");
     // By itself, where it is asked to.
     fs::remove_file(site.p("p/results/0")).unwrap();
     let once = far().with("RELAY_DOWN", (all / 9).to_string()).with("RELAY_ONCE", site.p("once"));
-    line(&once, &site, "shard", "p 0 --retries=1").run().ok();
+    site.over(&once, "shard", "p 0 --retries=1").run().ok();
     fs::remove_file(site.p("once")).unwrap();
-    line(&far().with("RELAY_DOWN", "2000"), &site, "finish", "p").run().code(7);
+    site.over(&far().with("RELAY_DOWN", "2000"), "finish", "p").run().code(7);
     assert!(!site.p("dst").exists());
-    line(&far(), &site, "finish", "p").run().ok();
+    site.over(&far(), "finish", "p").run().ok();
     fs::remove_file(&log).unwrap();
     fs::remove_dir_all(site.p("other")).unwrap();
     site.judge("dst");
@@ -175,9 +163,9 @@ fn what_cannot_be_synced_is_not_recorded() {
         ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "shard", "p", "--all"];
     let strace = || Line::new(std::path::Path::new("strace"));
     far.lead(strace().args(words)).cwd(site.tmp.path()).run().code(1).says("sync");
-    line(&far, &site, "finish", "p").run().code(1).says("0 1");
-    line(&far, &site, "shard", "p --all").run().ok();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().code(1).says("0 1");
+    site.over(&far, "shard", "p --all").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("dst");
 }
 
@@ -187,12 +175,12 @@ fn what_killed_runs_have_left_is_swept() {
     let (far, site) = (Far::pipe(), Site::new());
     mixed(&site);
     planned(&far, &site, "dst --out p --shards 2").ok();
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     let left = ".bcmr-r-0123456789abcdef0123456789abcdef.stage";
     for dir in ["", "d", "z"] {
-        fs::write(stage(&site).join(dir).join(left), "half").unwrap();
+        fs::write(site.stage().join(dir).join(left), "half").unwrap();
     }
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("dst");
 }
 
@@ -203,23 +191,16 @@ fn what_is_killed_at_any_call_goes_on() {
     const CALLS: &str =
         "mkdirat,linkat,symlinkat,renameat,renameat2,unlinkat,pwrite64,write,fchmod,fsync,fdatasync,syncfs";
     for verb in ["shard", "finish"] {
-        until_not_killed(900, 29, |at| {
+        until_not_killed(900, 29, |nth| {
             let (far, site) = (Far::pipe(), Site::new());
             mixed(&site);
             planned(&far, &site, "dst --out p --shards 2").ok();
-            if verb == "finish" {
-                line(&far, &site, "shard", "p --all").run().ok();
-            }
-            let words = if verb == "shard" { &["shard", "p", "--all", "-j1"][..] } else { &["finish", "p"] };
-            let ran = far.lead(bcmr_killed_at(at, CALLS).args(words)).cwd(site.tmp.path()).run();
-            if site.p("dst").exists() {
-                assert_same(&site.p("src"), &site.p("dst"), EVERYTHING);
-            }
-            line(&far, &site, "shard", "p --all").run().ok();
-            line(&far, &site, "finish", "p").run().ok();
-            for claim in fs::read_dir(site.p("p/claims")).unwrap() {
-                fs::remove_file(claim.unwrap().path()).unwrap();
-            }
+            let ran = site.killed_and_done(&far, verb, (CALLS, nth), || {
+                if site.p("dst").exists() {
+                    assert_same(&site.p("src"), &site.p("dst"), EVERYTHING);
+                }
+            });
+            site.drop_claims();
             site.judge("dst");
             ran
         });
@@ -255,7 +236,7 @@ fn a_source_that_has_changed_is_not_published() {
             "another source" => other_source(),
             _ => {}
         }
-        line(&far, &site, "shard", "p 0").run().code(shard);
+        site.over(&far, "shard", "p 0").run().code(shard);
         match what {
             "a file is gone" => fs::remove_file(path("d/b")).unwrap(),
             "a file is a directory" => {
@@ -267,9 +248,9 @@ fn a_source_that_has_changed_is_not_published() {
             "another source in the end" => other_source(),
             _ => {}
         }
-        line(&far, &site, "finish", "p").run().code(finish);
+        site.over(&far, "finish", "p").run().code(finish);
         assert!(!site.p("dst").exists(), "{what}");
-        assert!(stage(&site).exists(), "{what}");
+        assert!(site.stage().exists(), "{what}");
     }
 }
 
@@ -280,14 +261,14 @@ fn only_what_the_plan_says_is_published() {
     mixed(&site);
     planned(&far, &site, "dst --out p --shards 2").ok();
     // As if a run that was killed had left them.
-    let tree = stage(&site);
+    let tree = site.stage();
     fs::create_dir_all(tree.join("d")).unwrap();
     fs::write(tree.join("d/b"), "tw").unwrap();
     symlink("/etc/hostname", tree.join("a")).unwrap();
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     let stranger = tree.join("d/stranger");
     fs::write(&stranger, "of someone else").unwrap();
-    line(&far, &site, "finish", "p").run().code(8);
+    site.over(&far, "finish", "p").run().code(8);
     assert_eq!(fs::read(&stranger).unwrap(), b"of someone else");
     fs::remove_file(&stranger).unwrap();
     // A result that is damaged counts for none.
@@ -296,9 +277,9 @@ fn only_what_the_plan_says_is_published() {
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     fs::write(&result, &bytes).unwrap();
-    line(&far, &site, "finish", "p").run().code(1).says("1");
-    line(&far, &site, "shard", "p 1").run().ok();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().code(1).says("1");
+    site.over(&far, "shard", "p 1").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("dst");
 }
 
@@ -312,12 +293,12 @@ fn one_shard_in_two_places_at_once() {
         for _ in 0..2 {
             scope.spawn(|| {
                 for shard in ["0", "1"] {
-                    line(&far, &site, "shard", &format!("p {shard}")).run().ok();
+                    site.over(&far, "shard", &format!("p {shard}")).run().ok();
                 }
             });
         }
     });
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("dst");
 }
 
@@ -332,7 +313,7 @@ fn what_a_plan_from_another_machine_cannot_do_is_refused() {
         "--verb remove host:src dst --out q",
         "host:src dst --part-size 4M --out q",
     ] {
-        line(&far, &site, "plan", words).run().code(2);
+        site.over(&far, "plan", words).run().code(2);
         assert!(!site.p("q").exists(), "{words}");
     }
     // The same machine: neither the destination nor the plan is put into what is copied.
@@ -341,6 +322,6 @@ fn what_a_plan_from_another_machine_cannot_do_is_refused() {
     planned(&far, &site, "src --out q").code(8);
     assert!(!site.p("q").exists() && !site.p("src/q").exists());
     planned(&far, &site, "dst --out p --shards 1").ok();
-    line(&far, &site, "shard", "p 0 --direct").run().code(2);
-    line(&far, &site, "shard", "p 0 --parallel=2").run().code(2);
+    site.over(&far, "shard", "p 0 --direct").run().code(2);
+    site.over(&far, "shard", "p 0 --parallel=2").run().code(2);
 }

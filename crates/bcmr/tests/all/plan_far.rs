@@ -7,22 +7,10 @@ use super::common::remote::{Far, passed};
 use super::common::*;
 use super::plan::{Site, mixed, root_of};
 use std::fs;
-use std::path::PathBuf;
-
-/// A plan's command, with what leads to the other machine.
-fn line(far: &Far, site: &Site, verb: &str, words: &str) -> Line {
-    far.bcmr(verb).args(words.split_whitespace()).cwd(site.tmp.path())
-}
 
 fn planned(far: &Far, site: &Site, shards: u32) {
     let words = format!("src --out p --shards {shards}");
-    line(far, site, "plan", &words).args([far.at(site.p("far"))]).run().ok();
-}
-
-/// The tree that shards fill.
-fn stage(site: &Site) -> PathBuf {
-    let mut all = fs::read_dir(site.tmp.path()).unwrap().map(|entry| entry.unwrap().path());
-    all.find(|path| path.extension().is_some_and(|end| end == "plan")).unwrap()
+    site.over(far, "plan", &words).args([far.at(site.p("far"))]).run().ok();
 }
 
 #[test]
@@ -34,19 +22,19 @@ fn shards_over_connections_are_the_source_and_one_root() {
     let root = root_of(&site.run("finish h").ok());
     planned(&far, &site, 4);
     assert!(!site.p("far").exists());
-    line(&far, &site, "finish", "p").run().code(1).says("0 1 2 3");
+    site.over(&far, "finish", "p").run().code(1).says("0 1 2 3");
     for shard in ["3", "1 -V", "--next", "--all"] {
-        line(&far, &site, "shard", &format!("p {shard}")).run().ok();
+        site.over(&far, "shard", &format!("p {shard}")).run().ok();
         assert!(!site.p("far").exists(), "published before it was finished");
     }
-    let ran = line(&far, &site, "finish", "p").run().ok();
+    let ran = site.over(&far, "finish", "p").run().ok();
     site.judge("far");
     assert_eq!(root_of(&ran), root);
     site.run("check --manifest p/manifest far").ok();
-    line(&far, &site, "finish", "p").run().ok().says("the plan is finished");
+    site.over(&far, "finish", "p").run().ok().says("the plan is finished");
     // Where the end was published, and stopped before it could say so.
     fs::remove_file(site.p("p/receipt")).unwrap();
-    assert_eq!(root_of(&line(&far, &site, "finish", "p").run().ok()), root);
+    assert_eq!(root_of(&site.over(&far, "finish", "p").run().ok()), root);
     site.judge("far");
 }
 
@@ -58,22 +46,22 @@ fn a_server_that_is_shut_in_stays_so() {
     mixed(&site);
     let root = site.tmp.dir("jail");
     let far = Far::pipe().serving("--read-only");
-    line(&far, &site, "plan", "src host:dst --out r").run().code(8);
+    site.over(&far, "plan", "src host:dst --out r").run().code(8);
     let far = Far::pipe().serving(&format!("--root {}", root.display()));
     for out in ["../dst", "no/such/dst"] {
-        let ran = line(&far, &site, "plan", &format!("src host:{out} --out q")).run();
+        let ran = site.over(&far, "plan", &format!("src host:{out} --out q")).run();
         assert_ne!(ran.code, 0, "{out}");
         assert!(!site.p("q/plan").exists(), "{out}");
     }
-    line(&far, &site, "plan", "src host:dst --out p --shards 2").run().ok();
-    line(&far, &site, "shard", "p --all").run().ok();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "plan", "src host:dst --out p --shards 2").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert_eq!(names(&root), ["dst"]);
     assert_same(&site.p("src"), &root.join("dst"), EVERYTHING);
     // A directory all of whose names are left out is empty there.
-    line(&far, &site, "plan", "src host:some --out e --shards 2 -e /z/*").run().ok();
-    line(&far, &site, "shard", "e --all").run().ok();
-    line(&far, &site, "finish", "e").run().ok();
+    site.over(&far, "plan", "src host:some --out e --shards 2 -e /z/*").run().ok();
+    site.over(&far, "shard", "e --all").run().ok();
+    site.over(&far, "finish", "e").run().ok();
     assert!(names(&root.join("some/z")).is_empty() && root.join("some/d/b").exists());
 }
 
@@ -85,26 +73,26 @@ fn a_connection_that_is_lost_costs_what_was_not_recorded() {
     }
     let log = site.p("log");
     let far = || Far::relay().with("RELAY_LOG", &log);
-    line(&far(), &site, "plan", "src --out whole --shards 1").args([far().at(site.p("other"))]).run().ok();
-    line(&far(), &site, "shard", "whole 0 --compress=none").run().ok();
+    site.over(&far(), "plan", "src --out whole --shards 1").args([far().at(site.p("other"))]).run().ok();
+    site.over(&far(), "shard", "whole 0 --compress=none").run().ok();
     let all = passed(&log)[1].0;
-    line(&far(), &site, "finish", "whole").run().ok();
+    site.over(&far(), "finish", "whole").run().ok();
     planned(&far(), &site, 1);
     // In the second of two frames.
     let cut = far().with("RELAY_UP", (all * 9 / 10).to_string());
-    line(&cut, &site, "shard", "p 0 --compress=none").run().code(7);
-    line(&far(), &site, "finish", "p").run().code(1);
-    line(&far(), &site, "shard", "p 0 --compress=none").run().ok();
+    site.over(&cut, "shard", "p 0 --compress=none").run().code(7);
+    site.over(&far(), "finish", "p").run().code(1);
+    site.over(&far(), "shard", "p 0 --compress=none").run().ok();
     let again = passed(&log).last().unwrap().0;
     assert!(again < all * 3 / 10, "{again} of {all} bytes were sent again");
     // By itself, where it is asked to.
     fs::remove_file(site.p("p/results/0")).unwrap();
     let once = far().with("RELAY_UP", (all / 9).to_string()).with("RELAY_ONCE", site.p("once"));
-    line(&once, &site, "shard", "p 0 --retries=1").run().ok();
+    site.over(&once, "shard", "p 0 --retries=1").run().ok();
     fs::remove_file(site.p("once")).unwrap();
-    line(&far().with("RELAY_UP", "2000"), &site, "finish", "p").run().code(7);
+    site.over(&far().with("RELAY_UP", "2000"), "finish", "p").run().code(7);
     assert!(!site.p("far").exists());
-    line(&far(), &site, "finish", "p").run().ok();
+    site.over(&far(), "finish", "p").run().ok();
     fs::remove_file(&log).unwrap();
     site.judge("far");
 }
@@ -120,13 +108,13 @@ fn what_cannot_be_synced_is_not_recorded() {
         ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "shard", "p", "--all"];
     let strace = || Line::new(std::path::Path::new("strace"));
     far.lead(strace().args(words)).cwd(site.tmp.path()).run().code(1).says("sync");
-    line(&far, &site, "finish", "p").run().code(1).says("0 1");
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "finish", "p").run().code(1).says("0 1");
+    site.over(&far, "shard", "p --all").run().ok();
     // Nor has it its name before all of it is.
     let words = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "finish", "p"];
     let ran = far.lead(strace().args(words)).cwd(site.tmp.path()).run();
     assert!(ran.code != 0 && !site.p("far").exists(), "{}", ran.err);
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("far");
 }
 
@@ -136,12 +124,12 @@ fn what_killed_runs_have_left_is_swept() {
     let (far, site) = (Far::pipe(), Site::new());
     mixed(&site);
     planned(&far, &site, 2);
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     let left = ".bcmr-r-0123456789abcdef0123456789abcdef.stage";
     for dir in ["", "d", "z"] {
-        fs::write(stage(&site).join(dir).join(left), "half").unwrap();
+        fs::write(site.stage().join(dir).join(left), "half").unwrap();
     }
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("far");
 }
 
@@ -151,23 +139,16 @@ fn what_is_killed_at_any_call_goes_on() {
     needs!(has_tool("strace"), "there is no strace");
     const CALLS: &str = "mkdirat,linkat,renameat,renameat2,unlinkat,fchmod,fsync,fdatasync,syncfs";
     for verb in ["shard", "finish"] {
-        until_not_killed(400, 13, |at| {
+        until_not_killed(400, 13, |nth| {
             let (far, site) = (Far::pipe(), Site::new());
             mixed(&site);
             planned(&far, &site, 2);
-            if verb == "finish" {
-                line(&far, &site, "shard", "p --all").run().ok();
-            }
-            let words = if verb == "shard" { &["shard", "p", "--all", "-j1"][..] } else { &["finish", "p"] };
-            let ran = far.lead(bcmr_killed_at(at, CALLS).args(words)).cwd(site.tmp.path()).run();
-            if site.p("far").exists() {
-                assert_same(&site.p("src"), &site.p("far"), EVERYTHING);
-            }
-            line(&far, &site, "shard", "p --all").run().ok();
-            line(&far, &site, "finish", "p").run().ok();
-            for claim in fs::read_dir(site.p("p/claims")).unwrap() {
-                fs::remove_file(claim.unwrap().path()).unwrap();
-            }
+            let ran = site.killed_and_done(&far, verb, (CALLS, nth), || {
+                if site.p("far").exists() {
+                    assert_same(&site.p("src"), &site.p("far"), EVERYTHING);
+                }
+            });
+            site.drop_claims();
             site.judge("far");
             ran
         });
@@ -189,7 +170,7 @@ fn a_source_that_has_changed_is_not_published() {
         if what == "before" {
             site.tmp.file("src/d/b", "another");
         }
-        line(&far, &site, "shard", "p 0").run().code(shard);
+        site.over(&far, "shard", "p 0").run().code(shard);
         let path = |name: &str| site.p("src").join(name);
         match what {
             "a file is gone" => fs::remove_file(path("d/b")).unwrap(),
@@ -205,9 +186,9 @@ fn a_source_that_has_changed_is_not_published() {
             "linked" => chmod(&path("a"), 0o611),
             _ => {}
         }
-        line(&far, &site, "finish", "p").run().code(finish);
+        site.over(&far, "finish", "p").run().code(finish);
         assert!(!site.p("far").exists(), "{what}");
-        assert!(stage(&site).exists(), "{what}");
+        assert!(site.stage().exists(), "{what}");
     }
 }
 
@@ -217,17 +198,17 @@ fn what_is_not_of_the_plan_stays() {
     let (far, site) = (Far::pipe(), Site::new());
     mixed(&site);
     planned(&far, &site, 2);
-    line(&far, &site, "shard", "p --all").run().ok();
-    let stranger = stage(&site).join("d/stranger");
+    site.over(&far, "shard", "p --all").run().ok();
+    let stranger = site.stage().join("d/stranger");
     fs::write(&stranger, "of someone else").unwrap();
-    line(&far, &site, "finish", "p").run().one_of(&[5, 8]);
+    site.over(&far, "finish", "p").run().one_of(&[5, 8]);
     assert_eq!(fs::read(&stranger).unwrap(), b"of someone else");
     fs::remove_file(&stranger).unwrap();
     site.tmp.file("far/own", "own");
-    line(&far, &site, "finish", "p").run().code(1).says("is there already");
+    site.over(&far, "finish", "p").run().code(1).says("is there already");
     assert_eq!(names(&site.p("far")), ["own"]);
     fs::remove_dir_all(site.p("far")).unwrap();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     site.judge("far");
 }
 
@@ -243,13 +224,13 @@ fn what_a_plan_to_another_machine_cannot_do_is_refused() {
         "src host:dst --part-size 4M --out q",
         "src dst --out q",
     ] {
-        line(&far, &site, "plan", words).run().code(2);
+        site.over(&far, "plan", words).run().code(2);
         assert!(!site.p("q").exists(), "{words}");
     }
     planned(&far, &site, 1);
-    line(&far, &site, "shard", "p 0 --direct").run().code(2);
-    line(&far, &site, "shard", "p 0 --parallel=2").run().code(2);
-    line(&far, &site, "finish", "p --merge").run().code(2);
+    site.over(&far, "shard", "p 0 --direct").run().code(2);
+    site.over(&far, "shard", "p 0 --parallel=2").run().code(2);
+    site.over(&far, "finish", "p --merge").run().code(2);
     site.run("plan src dst --out here --shards 1").ok();
-    line(&far, &site, "shard", "here 0").run().code(2).says("another machine");
+    site.over(&far, "shard", "here 0").run().code(2).says("another machine");
 }

@@ -10,14 +10,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-/// A plan's command, with what leads to the other machine.
-fn line(far: &Far, site: &Site, verb: &str, words: &str) -> Line {
-    far.bcmr(verb).args(words.split_whitespace()).cwd(site.tmp.path())
-}
-
 /// Plans something of `src` and `dst`, one of which is over there.
 fn planned(far: &Far, site: &Site, way: Dir, words: &str) -> Ran {
-    way.ends(line(far, site, "plan", words), far, &site.p("src"), &site.p("dst")).run()
+    way.ends(site.over(far, "plan", words), far, &site.p("src"), &site.p("dst")).run()
 }
 
 /// Some of everything that a sync has to do with what is there.
@@ -45,20 +40,20 @@ fn a_sync_in_shards_with_another_machine_is_a_sync() {
         worn(&site);
         let same = fs::metadata(site.p("dst/sparse")).unwrap();
         planned(&far, &site, way, &format!("--verb sync --delete {flags} --out p --shards 4")).ok();
-        line(&far, &site, "finish", "p").run().code(1).says("shards 0 1 2 3");
+        site.over(&far, "finish", "p").run().code(1).says("shards 0 1 2 3");
         for shard in ["2", "0 -V", "--next", "--all"] {
-            line(&far, &site, "shard", &format!("p {shard}")).run().ok();
+            site.over(&far, "shard", &format!("p {shard}")).run().ok();
         }
         let own = ["dst/own dir/deep/own", "dst/zz/empty/own", "dst/d/e/own"];
         assert!(own.iter().all(|name| site.p(name).exists()), "deleted before everything is there");
         // All of the content is there before the end.
         assert_eq!(fs::read(site.p("dst/d/b")).unwrap(), b"two", "{way:?}");
         assert_eq!(fs::read(site.p("dst/z/big")).unwrap(), fs::read(site.p("src/z/big")).unwrap());
-        line(&far, &site, "finish", "p").run().ok();
+        site.over(&far, "finish", "p").run().ok();
         site.judge("dst");
         let now = fs::metadata(site.p("dst/sparse")).unwrap();
         assert_eq!((now.ino(), now.ctime()), (same.ino(), same.ctime()), "written again");
-        line(&far, &site, "finish", "p").run().ok().says("is finished");
+        site.over(&far, "finish", "p").run().ok().says("is finished");
     }
 }
 
@@ -73,9 +68,9 @@ fn a_sync_to_another_machine_that_has_nothing() {
     }
     planned(&far, &site, Dir::Put, "--verb sync --out p --shards 3").ok();
     assert!(!site.p("dst").exists());
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     site.tmp.file("dst/d/own", "only there");
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert_eq!(fs::read(site.p("dst/d/own")).unwrap(), b"only there");
     fs::remove_file(site.p("dst/d/own")).unwrap();
     site.run("sync -q src dst").ok();
@@ -84,7 +79,7 @@ fn a_sync_to_another_machine_that_has_nothing() {
     let reads = Far::pipe().serving("--read-only");
     planned(&reads, &site, Dir::Put, "--verb sync --out r --shards 1").one_of(&[0, 8]);
     if site.p("r/plan").exists() {
-        line(&reads, &site, "shard", "r 0").run().code(8);
+        site.over(&reads, "shard", "r 0").run().code(8);
     }
 }
 
@@ -95,22 +90,22 @@ fn a_sync_from_a_server_that_only_reads() {
     mixed(&site);
     let root = site.tmp.path().display().to_string();
     let far = Far::pipe().serving(&format!("--read-only --root {root}"));
-    line(&far, &site, "plan", "--verb sync host:../src dst --out q").run().code(8);
+    site.over(&far, "plan", "--verb sync host:../src dst --out q").run().code(8);
     assert!(!site.p("q").exists());
-    line(&far, &site, "plan", "--verb sync host:src dst --out p --shards 3").run().ok();
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "plan", "--verb sync host:src dst --out p --shards 3").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     site.tmp.file("dst/d/own", "only there");
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert_eq!(fs::read(site.p("dst/d/own")).unwrap(), b"only there");
     fs::remove_file(site.p("dst/d/own")).unwrap();
     site.run("sync -q src dst").ok();
     site.judge("dst");
-    line(&far, &site, "plan", "--verb sync -e /z/* -e fifo host:src some --out e --shards 2").run().ok();
-    line(&far, &site, "shard", "e --all").run().ok();
-    line(&far, &site, "finish", "e").run().ok();
+    site.over(&far, "plan", "--verb sync -e /z/* -e fifo host:src some --out e --shards 2").run().ok();
+    site.over(&far, "shard", "e --all").run().ok();
+    site.over(&far, "finish", "e").run().ok();
     assert!(names(&site.p("some/z")).is_empty() && site.p("some/d/b").exists());
     assert!(!site.p("some/d/fifo").exists());
-    line(&far, &site, "plan", "--verb sync --delete -e x host:src dst --out r").run().code(2).says("filters");
+    site.over(&far, "plan", "--verb sync --delete -e x host:src dst --out r").run().code(2).says("filters");
     assert!(!site.p("r").exists());
 }
 
@@ -133,16 +128,16 @@ fn deletes_within_bounds(way: Dir) {
     let own = || (0..9).filter(|n| site.p(&format!("dst/plain/own {n}")).exists()).count();
     let plan = |name: &str, flags: &str| {
         planned(&far, &site, way, &format!("--verb sync --delete {flags} --out {name} --shards 2")).ok();
-        line(&far, &site, "shard", &format!("{name} --all")).run().ok();
+        site.over(&far, "shard", &format!("{name} --all")).run().ok();
     };
     plan("few", "--max-delete 8");
-    line(&far, &site, "finish", "few").run().code(8).says("9 of");
+    site.over(&far, "finish", "few").run().code(8).says("9 of");
     assert_eq!(own(), 9);
     // Names that have come to be at the source since the plan was made, of any kind.
     plan("late", "--max-delete 7");
     site.tmp.file("src/plain/own 3", "late");
     site.tmp.file("src/plain/own 4/with", "late");
-    let ran = line(&far, &site, "finish", "late").run().ok();
+    let ran = site.over(&far, "finish", "late").run().ok();
     assert!(!ran.err.contains("own"), "that they are not there was told: {}", ran.err);
     assert!(own() == 2 && site.p("dst/plain/own 3").exists() && site.p("dst/plain/own 4").exists());
     fs::remove_file(site.p("src/plain/own 3")).unwrap();
@@ -151,7 +146,7 @@ fn deletes_within_bounds(way: Dir) {
     plan("other", "");
     fs::rename(site.p("src"), site.p("away")).unwrap();
     site.tmp.dir("src");
-    line(&far, &site, "finish", "other").run().code(8);
+    site.over(&far, "finish", "other").run().code(8);
     fs::remove_dir(site.p("src")).unwrap();
     fs::rename(site.p("away"), site.p("src")).unwrap();
     assert_eq!(own(), 2);
@@ -159,28 +154,28 @@ fn deletes_within_bounds(way: Dir) {
     if way == Dir::Get {
         fs::rename(site.p("src/plain"), site.p("away")).unwrap();
         site.tmp.dir("src/plain");
-        line(&far, &site, "finish", "other").run().code(5);
+        site.over(&far, "finish", "other").run().code(5);
         fs::rename(site.p("away/f"), site.p("src/plain/f")).unwrap();
-        line(&far, &site, "finish", "other").run().code(5).says("src/plain");
+        site.over(&far, "finish", "other").run().code(5).says("src/plain");
         assert_eq!(own(), 2);
     }
     // Another plan is of what is there now.
     plan("again", "");
-    line(&far, &site, "finish", "again").run().ok();
+    site.over(&far, "finish", "again").run().ok();
     assert_eq!(own(), 0);
     // An empty source deletes nothing; nor does one in the destination itself.
     site.tmp.dir("none");
     let words = |name: &str| format!("--verb sync --delete --max-delete 1000 --shards 1 --out {name}");
     let plan_of = |name: &str, source: &Path| {
-        way.ends(line(&far, &site, "plan", &words(name)), &far, source, &site.p("dst")).run()
+        way.ends(site.over(&far, "plan", &words(name)), &far, source, &site.p("dst")).run()
     };
     plan_of("q", &site.p("none")).ok();
-    line(&far, &site, "shard", "q 0").run().ok();
-    line(&far, &site, "finish", "q").run().code(8).says("the source is empty");
+    site.over(&far, "shard", "q 0").run().ok();
+    site.over(&far, "finish", "q").run().code(8).says("the source is empty");
     assert!(site.p("dst/d").exists());
     plan_of("in", &site.p("dst/d")).ok();
-    line(&far, &site, "shard", "in 0").run().ok();
-    assert_ne!(line(&far, &site, "finish", "in").run().code, 0);
+    site.over(&far, "shard", "in 0").run().ok();
+    assert_ne!(site.over(&far, "finish", "in").run().code, 0);
     assert!(site.p("dst/d/b").exists(), "the source was deleted");
 }
 
@@ -198,11 +193,11 @@ fn very_many_names_that_only_the_destination_has() {
     }
     site.tmp.file("dst/z/own", "only there");
     planned(&far, &site, Dir::Get, "--verb sync --delete --max-delete 70000 --out p --shards 1").ok();
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     for late in [0, 9_999, ONLY_THERE - 1] {
         fs::File::create(site.p(&format!("src/many/{late}"))).unwrap();
     }
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert_eq!(names(&site.p("dst/many")), ["0", "65899", "9999", "b"]);
     assert_eq!(names(&site.p("dst/z")), ["c"]);
 }
@@ -225,22 +220,22 @@ fn a_sync_whose_connection_is_lost_goes_on() {
             if way == Dir::Get { down } else { up }
         };
         planned(&far(), &site, way, "--verb sync --out whole --shards 1").ok();
-        line(&far(), &site, "shard", "whole 0 --compress=none").run().ok();
+        site.over(&far(), "shard", "whole 0 --compress=none").run().ok();
         let all = last();
         fs::remove_dir_all(site.p("dst")).unwrap();
         site.tmp.file("dst/3/own", "only there");
         planned(&far(), &site, way, "--verb sync --delete --out p --shards 1").ok();
         // In the second of two frames.
-        line(&cut(all * 9 / 10), &site, "shard", "p 0 --compress=none").run().code(7);
-        line(&far(), &site, "finish", "p").run().code(1);
-        line(&far(), &site, "shard", "p 0 --compress=none").run().ok();
+        site.over(&cut(all * 9 / 10), "shard", "p 0 --compress=none").run().code(7);
+        site.over(&far(), "finish", "p").run().code(1);
+        site.over(&far(), "shard", "p 0 --compress=none").run().ok();
         assert!(last() < all * 3 / 10, "{way:?}: {} of {all} bytes were sent again", last());
         // In the end, wherever it is cut: nothing goes before all was asked.
         for bytes in if way == Dir::Get { [2000, 9000] } else { [1000, 2000] } {
-            line(&cut(bytes), &site, "finish", "p").run().code(7);
+            site.over(&cut(bytes), "finish", "p").run().code(7);
             assert!(site.p("dst/3/own").exists(), "{way:?}: {bytes}");
         }
-        line(&far(), &site, "finish", "p").run().ok();
+        site.over(&far(), "finish", "p").run().ok();
         fs::remove_file(&log).unwrap();
         site.judge("dst");
     }
@@ -254,20 +249,12 @@ fn a_sync_that_is_killed_at_any_call_goes_on() {
         "mkdirat,linkat,symlinkat,renameat,renameat2,unlinkat,pwrite64,write,fchmod,fsync,fdatasync,syncfs";
     for (way, verb) in [(Dir::Get, "shard"), (Dir::Get, "finish"), (Dir::Put, "shard"), (Dir::Put, "finish")]
     {
-        until_not_killed(900, 53, |at| {
+        until_not_killed(900, 53, |nth| {
             let (far, site) = (Far::pipe(), Site::new());
             worn(&site);
             planned(&far, &site, way, "--verb sync --delete --out p --shards 2").ok();
-            if verb == "finish" {
-                line(&far, &site, "shard", "p --all").run().ok();
-            }
-            let words = if verb == "shard" { &["shard", "p", "--all", "-j1"][..] } else { &["finish", "p"] };
-            let ran = far.lead(bcmr_killed_at(at, CALLS).args(words)).cwd(site.tmp.path()).run();
-            line(&far, &site, "shard", "p --all").run().ok();
-            line(&far, &site, "finish", "p").run().ok();
-            for claim in fs::read_dir(site.p("p/claims")).unwrap() {
-                fs::remove_file(claim.unwrap().path()).unwrap();
-            }
+            let ran = site.killed_and_done(&far, verb, (CALLS, nth), || ());
+            site.drop_claims();
             site.judge("dst");
             ran
         });
@@ -285,7 +272,7 @@ fn a_sync_that_cannot_be_synced_is_not_recorded() {
         ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:error=EIO", BCMR, "shard", "p", "--all"];
     let strace = || Line::new(Path::new("strace"));
     far.lead(strace().args(words)).cwd(site.tmp.path()).run().code(1).says("sync");
-    line(&far, &site, "finish", "p").run().code(1).says("0 1");
+    site.over(&far, "finish", "p").run().code(1).says("0 1");
 }
 
 /// R2: what a server has told to be there of a sync is on stable storage, as nothing syncs it there afterwards.
@@ -321,7 +308,7 @@ fn in_several_places(way: Dir) {
         for _ in 0..2 {
             scope.spawn(|| {
                 for shard in ["0", "1"] {
-                    line(&far, &site, "shard", &format!("p {shard}")).run().ok();
+                    site.over(&far, "shard", &format!("p {shard}")).run().ok();
                 }
             });
         }
@@ -331,10 +318,10 @@ fn in_several_places(way: Dir) {
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     fs::write(&result, &bytes).unwrap();
-    line(&far, &site, "finish", "p").run().code(1).says("1");
-    line(&far, &site, "shard", "p 1").run().ok();
+    site.over(&far, "finish", "p").run().code(1).says("1");
+    site.over(&far, "shard", "p 1").run().ok();
     let ends: Vec<i32> = std::thread::scope(|scope| {
-        let end = || line(&far, &site, "finish", "p").run().code;
+        let end = || site.over(&far, "finish", "p").run().code;
         let runs: Vec<_> = (0..2).map(|_| scope.spawn(end)).collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()
     });
@@ -367,13 +354,13 @@ fn a_sync_of_a_source_that_has_changed() {
             "in the way" => drop(site.tmp.file("dst/a/full", "a directory that is not empty")),
             _ => {}
         }
-        line(&far, &site, "shard", "p 0").run().code(shard);
+        site.over(&far, "shard", "p 0").run().code(shard);
         match what {
             "a file is gone" => fs::remove_file(path("d/b")).unwrap(),
             "linked" => chmod(&path("a"), 0o611),
             _ => {}
         }
-        line(&far, &site, "finish", "p").run().code(finish);
+        site.over(&far, "finish", "p").run().code(finish);
         assert!(site.p("dst/own dir/deep/own").exists(), "{way:?}: {what}");
     }
 }
@@ -433,13 +420,13 @@ fn a_check_in_shards_from_another_machine_is_that_at_home() {
             planned(&far, &site, Dir::Get, &words(&there)).ok();
             for shard in 0..3 {
                 let home = site.run(&format!("shard {near} {shard}")).ok();
-                let ran = line(&far, &site, "shard", &format!("{there} {shard}")).run().ok();
+                let ran = site.over(&far, "shard", &format!("{there} {shard}")).run().ok();
                 assert_eq!(sorted(&ran), sorted(&home), "{flags}: {plan}, shard {shard}");
             }
             let home = site.run(&format!("finish {near}")).code(code);
-            let ran = line(&far, &site, "finish", &there).run().code(code);
+            let ran = site.over(&far, "finish", &there).run().code(code);
             assert_eq!(sorted(&ran), sorted(&home), "{flags}: {plan}, the end");
-            let again = line(&far, &site, "finish", &there).run().code(code);
+            let again = site.over(&far, "finish", &there).run().code(code);
             assert_eq!(sorted(&again), sorted(&ran), "asked a second time, it says the same");
             assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0], "{flags}: {plan}");
         }
@@ -455,30 +442,30 @@ fn a_check_from_another_machine_that_is_not_whole() {
     site.run("copy -q -r --archive src dst").ok();
     let root = site.tmp.path().display().to_string();
     let far = Far::pipe().serving(&format!("--read-only --root {root}"));
-    line(&far, &site, "plan", "--verb check --hash host:src dst --out p --shards 2").run().ok();
+    site.over(&far, "plan", "--verb check --hash host:src dst --out p --shards 2").run().ok();
     let mtime = fs::metadata(site.p("src/d")).unwrap().modified().unwrap();
     let renamed = |from: &str, to: &str| {
         fs::rename(site.p(from), site.p(to)).unwrap();
         fs::File::open(site.p("src/d")).unwrap().set_modified(mtime).unwrap();
     };
     renamed("src/d/b", "b");
-    line(&far, &site, "shard", "p --all").run().code(1).says("d/b");
-    line(&far, &site, "finish", "p").run().code(1).says("without a result");
+    site.over(&far, "shard", "p --all").run().code(1).says("d/b");
+    site.over(&far, "finish", "p").run().code(1).says("without a result");
     renamed("b", "src/d/b");
     let cut = Far::relay().with("RELAY_DOWN", "1000");
     planned(&Far::relay(), &site, Dir::Get, "--verb check --out lost --shards 1").ok();
-    line(&cut, &site, "shard", "lost 0").run().code(7);
-    line(&Far::relay(), &site, "finish", "lost").run().code(1).says("without a result");
-    line(&far, &site, "shard", "p --all").run().ok();
-    line(&far, &site, "finish", "p").run().ok();
-    line(&Far::relay(), &site, "shard", "lost 0").run().ok();
-    line(&Far::relay(), &site, "finish", "lost").run().ok();
+    site.over(&cut, "shard", "lost 0").run().code(7);
+    site.over(&Far::relay(), "finish", "lost").run().code(1).says("without a result");
+    site.over(&far, "shard", "p --all").run().ok();
+    site.over(&far, "finish", "p").run().ok();
+    site.over(&Far::relay(), "shard", "lost 0").run().ok();
+    site.over(&Far::relay(), "finish", "lost").run().ok();
 }
 
 /// Plans the removal of the source.
 fn removal(far: &Far, site: &Site, shards: u32) -> Ran {
     let words = format!("--verb remove --out p --shards {shards}");
-    line(far, site, "plan", &words).args([far.at(site.p("src"))]).run()
+    site.over(far, "plan", &words).args([far.at(site.p("src"))]).run()
 }
 
 #[test]
@@ -494,23 +481,23 @@ fn a_removal_in_shards_on_another_machine_takes_what_was_planned() {
     site.tmp.file("src/d/b", "another content");
     site.tmp.file("src/z/late", "late");
     for shard in [3, 1, 0, 2] {
-        line(&far, &site, "shard", &format!("p {shard}")).run().one_of(&[0, 5]);
+        site.over(&far, "shard", &format!("p {shard}")).run().one_of(&[0, 5]);
     }
     assert!(site.p("src/d/b").exists() && site.p("beside").exists());
-    line(&far, &site, "finish", "p").run().code(1).says("without a result");
+    site.over(&far, "finish", "p").run().code(1).says("without a result");
     fs::remove_file(site.p("src/d/b")).unwrap();
-    line(&far, &site, "shard", "p --all").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
     assert!(!site.p("src/a").exists() && site.p("src/z/late").exists(), "names go, directories in the end");
     assert!(site.p("src/d/m/empty").exists());
-    line(&far, &site, "finish", "p").run().code(1).says("src/z");
+    site.over(&far, "finish", "p").run().code(1).says("src/z");
     assert!(site.p("src/z/late").exists() && !site.p("src/d").exists());
     fs::remove_file(site.p("src/z/late")).unwrap();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert!(!site.p("src").exists() && site.p("beside").exists());
-    line(&far, &site, "finish", "p").run().ok().says("is finished");
+    site.over(&far, "finish", "p").run().ok().says("is finished");
     // Where the end had done all of it, and was stopped before it could say so.
     fs::remove_file(site.p("p/receipt")).unwrap();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert_no_litter(site.tmp.path());
 }
 
@@ -525,23 +512,23 @@ fn a_removal_on_another_machine_is_guarded() {
     let never = ["/".into(), "/.".into(), "".into(), ".".into(), "..".into(), home.clone(), above];
     for path in never.into_iter().chain([site.p("root"), home.join(".")]) {
         let words = "--verb remove --out q --shards 1";
-        let ran = line(&far, &site, "plan", words).args([far.at(&path)]).run();
+        let ran = site.over(&far, "plan", words).args([far.at(&path)]).run();
         assert_ne!(ran.code, 0, "{path:?}");
         assert!(!site.p("q").exists(), "{path:?}: {}", ran.err);
     }
     removal(&far, &site, 1).ok();
     fs::rename(site.p("src"), site.p("was")).unwrap();
     site.tmp.file("src/a", "one");
-    line(&far, &site, "shard", "p 0").run().code(8);
+    site.over(&far, "shard", "p 0").run().code(8);
     fs::remove_dir_all(site.p("src")).unwrap();
     fs::rename(site.p("was"), site.p("src")).unwrap();
     let reads = Far::pipe().serving("--read-only");
-    line(&reads, &site, "shard", "p 0").run().code(8);
+    site.over(&reads, "shard", "p 0").run().code(8);
     assert!(site.p("src/a").exists());
-    line(&far, &site, "shard", "p 0").run().ok();
+    site.over(&far, "shard", "p 0").run().ok();
     fs::rename(site.p("src"), site.p("was")).unwrap();
     site.tmp.dir("src/z");
-    line(&far, &site, "finish", "p").run().code(8);
+    site.over(&far, "finish", "p").run().code(8);
     assert!(site.p("src/z").exists());
 }
 
@@ -551,18 +538,18 @@ fn a_removal_by_a_server_that_is_shut_in() {
     let site = Site::new();
     mixed(&site);
     let far = Far::pipe().serving(&format!("--root {}", site.tmp.path().display()));
-    line(&far, &site, "plan", "--verb remove host:../src --out q").run().code(8);
-    line(&far, &site, "plan", "--verb remove host:/ --out q").run().code(8);
+    site.over(&far, "plan", "--verb remove host:../src --out q").run().code(8);
+    site.over(&far, "plan", "--verb remove host:/ --out q").run().code(8);
     assert!(!site.p("q").exists());
-    line(&far, &site, "plan", "--verb remove host:src --out p --shards 2").run().ok();
-    line(&far, &site, "shard", "p --all").run().ok();
-    line(&far, &site, "finish", "p").run().ok();
+    site.over(&far, "plan", "--verb remove host:src --out p --shards 2").run().ok();
+    site.over(&far, "shard", "p --all").run().ok();
+    site.over(&far, "finish", "p").run().ok();
     assert!(!site.p("src").exists());
     let far = Far::pipe();
     fs::create_dir_all(far.home().join("old/in/it")).unwrap();
-    line(&far, &site, "plan", "--verb remove host:old --out o --shards 1").run().ok();
-    line(&far, &site, "shard", "o 0").run().ok();
-    line(&far, &site, "finish", "o").run().ok();
+    site.over(&far, "plan", "--verb remove host:old --out o --shards 1").run().ok();
+    site.over(&far, "shard", "o 0").run().ok();
+    site.over(&far, "finish", "o").run().ok();
     assert!(!far.home().join("old").exists());
 }
 
@@ -571,26 +558,20 @@ fn a_removal_whose_connection_is_lost_or_that_is_killed_goes_on() {
     let site = Site::new();
     mixed(&site);
     removal(&Far::relay(), &site, 1).ok();
-    line(&Far::relay().with("RELAY_DOWN", "700"), &site, "shard", "p 0").run().code(7);
-    line(&Far::relay(), &site, "shard", "p 0").run().ok();
-    line(&Far::relay().with("RELAY_DOWN", "700"), &site, "finish", "p").run().code(7);
-    line(&Far::relay(), &site, "finish", "p").run().ok();
+    site.over(&Far::relay().with("RELAY_DOWN", "700"), "shard", "p 0").run().code(7);
+    site.over(&Far::relay(), "shard", "p 0").run().ok();
+    site.over(&Far::relay().with("RELAY_DOWN", "700"), "finish", "p").run().code(7);
+    site.over(&Far::relay(), "finish", "p").run().ok();
     assert!(!site.p("src").exists());
     needs!(has_tool("strace"), "there is no strace");
     for verb in ["shard", "finish"] {
-        until_not_killed(900, 17, |at| {
+        until_not_killed(900, 17, |nth| {
             let (far, site) = (Far::pipe(), Site::new());
             mixed(&site);
             site.tmp.file("beside", "stays");
             removal(&far, &site, 2).ok();
-            if verb == "finish" {
-                line(&far, &site, "shard", "p --all").run().ok();
-            }
-            let words = if verb == "shard" { &["shard", "p", "--all", "-j1"][..] } else { &["finish", "p"] };
             let calls = "unlinkat,write,renameat,linkat,fsync,fdatasync";
-            let ran = far.lead(bcmr_killed_at(at, calls).args(words)).cwd(site.tmp.path()).run();
-            line(&far, &site, "shard", "p --all").run().ok();
-            line(&far, &site, "finish", "p").run().ok();
+            let ran = site.killed_and_done(&far, verb, (calls, nth), || ());
             assert!(!site.p("src").exists() && site.p("beside").exists());
             ran
         });
