@@ -269,7 +269,7 @@ fn sync_by(way: Way, far: &Far, tmp: &Tmp, flags: &str) -> Ran {
 
 /// What goes before anything arrives goes by the same rules wherever the two are, and the rest is done as ever.
 #[test]
-fn what_goes_first_goes_by_the_same_rules_there() {
+fn what_goes_first_goes_by_the_same_rules() {
     type Prepare = fn(&Tmp);
     let in_the_way: Prepare = |tmp| {
         tmp.file("s/file", "a file");

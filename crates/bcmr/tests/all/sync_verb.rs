@@ -256,58 +256,8 @@ fn where_something_cannot_be_read_nothing_is_deleted() {
     }
 }
 
-/// What goes before anything arrives is what goes in the end otherwise, by the same rules.
 #[test]
-fn what_goes_first_goes_by_the_same_rules() {
-    type Prepare = fn(&Tmp);
-    // The exit status, what is said, and whether what only the destination has goes.
-    let table: [(&str, Prepare, i32, &str, bool); 6] = [
-        ("", |_| (), 0, "", true),
-        ("--max-delete=2", |_| (), 8, "entries would go", false),
-        (
-            "",
-            |tmp| fs::rename(tmp.p("s"), tmp.p("away")).and(fs::create_dir(tmp.p("s"))).unwrap(),
-            8,
-            "empty",
-            false,
-        ),
-        ("-e old", |_| (), 0, "", false),
-        // A directory that is in the way goes in the end, and is counted with what went.
-        ("--max-delete=6", |tmp| drop((tmp.file("d/file/in", ""), tmp.file("d/file/too", ""))), 0, "", true),
-        (
-            "--max-delete=5",
-            |tmp| drop((tmp.file("d/file/in", ""), tmp.file("d/file/too", ""))),
-            8,
-            "entries would go",
-            false,
-        ),
-    ];
-    for (flags, prepare, code, says, goes) in table {
-        let tmp = Tmp::new();
-        for name in ["s/a", "s/sub/b", "d/old/x", "d/old/y"] {
-            tmp.file(name, name);
-        }
-        prepare(&tmp);
-        if tmp.p("d/file").exists() {
-            tmp.file("s/file", "a file");
-        }
-        let words = |when: &str| format!("{when} {flags} s d").replace("  ", " ");
-        let dry = sync(&tmp, &words("-n --delete"));
-        assert_eq!(dry.out, sync(&tmp, &words("-n --delete=before")).out, "{flags} {says}");
-        let ran = sync(&tmp, &words("--delete=before"));
-        // What is in the way of something keeps that from arriving.
-        let stays = code == 8 && tmp.p("d/file").is_dir();
-        assert!(ran.code == code || stays && ran.code != 0, "{flags} {says}: {} {}", ran.code, ran.err);
-        assert!(ran.err.contains(says), "{flags} {says}: {}", ran.err);
-        assert_eq!(tmp.p("d/old/x").exists(), !goes, "{flags} {says}");
-        if names(&tmp.p("s")).is_empty() {
-            continue;
-        }
-        assert_eq!(text(&tmp.p("d/sub/b")), "s/sub/b", "all else is done");
-        if goes {
-            alike(&tmp);
-        }
-    }
+fn a_snapshot_has_nothing_that_could_go_first() {
     let tmp = Tmp::new();
     tmp.file("s/a", "A");
     sync(&tmp, "--delete=before --snapshot s d").code(2);
