@@ -97,7 +97,7 @@ fn dev(path: &Path) -> Option<u64> {
 
 /// What tests work in: memory, as making and taking away files takes a disk twice as long, or the disk where there is no
 /// such memory and where `BCMR_TEST_DISK` is set; and the other one of the two.
-fn places() -> (&'static Path, Option<&'static Path>) {
+pub fn places() -> (&'static Path, Option<&'static Path>) {
     match memory() {
         Some(memory) if std::env::var_os("BCMR_TEST_DISK").is_none() => (memory, Some(disk())),
         other => (disk(), other),
