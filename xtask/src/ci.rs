@@ -69,7 +69,7 @@ const fn step(name: &'static str, lane: Lane, after: Option<&'static str>, run: 
 const STEPS: [Step; 15] = [
     step("fmt", Lane::Front, None, |_| cargo(&["fmt", "--all", "--check"])),
     step("deny", Lane::Front, None, denied),
-    step("build", Lane::Front, None, |_| cargo(&["test", "--workspace", "--locked", "--no-run"])),
+    step("build", Lane::Front, None, |_| cargo(BUILD)),
     step("test", Lane::Front, None, tests),
     step("ring", Lane::Front, None, by_ring),
     step("fuzz", Lane::Back, None, fuzzing),
@@ -85,6 +85,10 @@ const STEPS: [Step; 15] = [
     Step { only_deep: true, ..step("simulate", Lane::Front, None, |_| done(simulate::run(&[]))) },
     Step { only_deep: true, ..step("faces", Lane::Front, None, |_| faces()) },
 ];
+
+/// What builds the program and all tests. No step builds a part of that by itself: alone it has dependencies with other features,
+/// and would be built once more, under the tests that run it.
+const BUILD: &[&str] = &["test", "--workspace", "--locked", "--no-run"];
 
 /// What a step came to, as its own process says it: the first word of its verdict, and the rest.
 const VERDICTS: [&str; 4] = ["passed", "but", "skipped", "failed"];
@@ -295,7 +299,7 @@ const BY_RING: [&str; 7] =
 /// The same tests as before, with the engine named on every copy and move that names none.
 fn by_ring(depth: Depth) -> Done {
     let mut command = sh::cargo();
-    command.args(["test", "-p", "bcmr", "--locked", "--no-fail-fast", "--test", "all", "--"]).args(BY_RING);
+    command.args(["test", "--workspace", "--locked", "--no-fail-fast", "--test", "all", "--"]).args(BY_RING);
     match depth {
         // Of the random trees fewer, and what goes by plain calls for the most part not at all: the step is to take a
         // minute.
@@ -390,7 +394,7 @@ fn judges(depth: Depth) -> Done {
             return Done::Skipped(format!("there is no {tool}"));
         }
     }
-    if let Err(why) = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"])) {
+    if let Err(why) = sh::run(sh::cargo().args(BUILD)) {
         return Done::Failed(why.to_string());
     }
     let bcmr = sh::release_dir().with_file_name("debug").join("bcmr");
@@ -418,7 +422,7 @@ fn experiments() -> Done {
     let out = sh::root().join("target/ci-experiments");
     let bcmr = sh::release_dir().with_file_name("debug").join("bcmr");
     let (out, bcmr) = (out.to_string_lossy(), bcmr.to_string_lossy());
-    let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
+    let built = sh::run(sh::cargo().args(BUILD));
     let few =
         ["experiment", "local-10,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
     done(built.and_then(|()| bench::run(&few)))
