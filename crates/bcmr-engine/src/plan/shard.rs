@@ -28,7 +28,7 @@ use crate::peer::planned_source::SourceThere;
 use crate::peer::with_retries;
 use crate::policy::{Compare, CopyPolicy, Durability};
 use crate::receiver::land;
-use crate::remote::Purpose;
+use crate::remote::{Address, Purpose, Way};
 use crate::remove;
 use crate::sender::names::Names;
 use crate::tally::Tally;
@@ -329,23 +329,7 @@ fn one(
     let (root, tally, policy) = (&*dst_path, &tally, &policy);
     let survey = Survey::new(policy, tally, Box::new(planned_check(policy, compare, root, tally)))?;
     let way = match header.verb {
-        verb if let Some(to) = &there => {
-            let way = there::the_way(folder, request.way.as_ref())?;
-            let purpose = Purpose::Check { compare, extra: false, alike: false };
-            match verb {
-                PlanVerb::Check { .. } => {
-                    let tree = TreeThere::reach_compared((to, way), (policy, purpose), heard)?;
-                    ShardWay::ComparesWithThere(Box::new(tree), purpose)
-                }
-                PlanVerb::Copy => {
-                    let tree = there::reach((folder, header), (to, Some(way)), policy, heard)?;
-                    ShardWay::Sends(Box::new(tree))
-                }
-                PlanVerb::Sync { .. } | PlanVerb::Remove => {
-                    ShardWay::Sends(Box::new(TreeThere::reach_named((to, way), policy, heard)?))
-                }
-            }
-        }
+        _ if let Some(to) = &there => to_there((folder, header), (to, request.way.as_ref()), policy, heard)?,
         verb if let Some(from) = &from => {
             let source = from::reach((folder, verb), (from, request.way.as_ref()), policy, heard)?;
             src_path = source.shown(b"");
@@ -392,6 +376,30 @@ fn planned_check<'a>(
     tally: &'a Tally<'a>,
 ) -> Check<'a> {
     Check { policy, compare, extra: false, alike: false, root, own_name: root, tally }
+}
+
+/// How entries are dealt with where the destination is another machine's.
+fn to_there<'w>(
+    (folder, header): (&PlanFolder, &PlanHeader),
+    (to, way): (&Address, Option<&'w Way>),
+    policy: &CopyPolicy,
+    watch: Watch<'w>,
+) -> Result<ShardWay<'w>> {
+    let way = there::the_way(folder, way)?;
+    Ok(match header.verb {
+        PlanVerb::Check { compare, .. } => {
+            let purpose = Purpose::Check { compare, extra: false, alike: false };
+            let tree = TreeThere::reach_compared((to, way), (policy, purpose), watch)?;
+            ShardWay::ComparesWithThere(Box::new(tree), purpose)
+        }
+        PlanVerb::Copy => {
+            let tree = there::reach((folder, header), (to, Some(way)), policy, watch)?;
+            ShardWay::Sends(Box::new(tree))
+        }
+        PlanVerb::Sync { .. } | PlanVerb::Remove => {
+            ShardWay::Sends(Box::new(TreeThere::reach_named((to, way), policy, watch)?))
+        }
+    })
 }
 
 /// The destination that is brought up to date, made where it is not there, or compared.

@@ -431,7 +431,7 @@ fn a_check_in_shards_with_another_machine_is_that_at_home() {
             let (near, there) = (format!("{plan}-near"), format!("{plan}-there"));
             site.line("plan").args(words(&near).split_whitespace()).args(["src", "dst"]).run().ok();
             planned(&far, &site, way, &words(&there)).ok();
-            let json = |at: usize| if at % 2 == 0 { " --json" } else { "" };
+            let json = |at: usize| if at.is_multiple_of(2) { " --json" } else { "" };
             for shard in 0..3 {
                 let home = site.run(&format!("shard {near} {shard}{}", json(shard))).ok();
                 let ran = site.over(&far, "shard", &format!("{there} {shard}{}", json(shard))).run().ok();

@@ -99,7 +99,8 @@ fn round(w: &mut Wire, names: Vec<&[u8]>, dirs: &[&[u8]], extra: u64) -> (Vec<Di
 fn a_round_compares_what_was_said() {
     use DirState::{Refused, There};
     let all: [&[u8]; 3] = [b"sub", b"away", b"in the way"];
-    let table: [(&str, Vec<&[u8]>, u64, [DirState; 3], &[&str]); 5] = [
+    type Row<'r> = (&'r str, Vec<&'r [u8]>, u64, [DirState; 3], &'r [&'r str]);
+    let table: [Row<'_>; 5] = [
         ("nothing", vec![], 0, [There; 3], &[]),
         ("one", vec![b"sub"], 0, [Refused, There, There], &["sub"]),
         ("one that leads on", vec![b"sub/"], 0, [There; 3], &["sub"]),
