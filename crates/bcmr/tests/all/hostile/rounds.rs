@@ -131,7 +131,7 @@ const PLAN: &[&str] = &["plan", "--verb", "check", "DST/src", "host:x", "--out",
 
 /// Answers what is compared until all was sent, wants to know what is in each directory, and tells `events`. Returns how often
 /// directories and files came.
-fn compares(w: &mut Wire, events: &[Event<'_>], counted: u64) -> (usize, usize) {
+fn compares(w: &mut Wire, events: &[Event<'_>], (failed, counted): (u64, u64)) -> (usize, usize) {
     let (mut dirs, mut files) = (0, 0);
     w.greet_with(ABLE);
     assert_eq!(w.hear().map(|said| said.kind), Some(kind::NAMES));
@@ -153,7 +153,11 @@ fn compares(w: &mut Wire, events: &[Event<'_>], counted: u64) -> (usize, usize) 
     for event in events {
         w.say(&Message::Report(event.clone()));
     }
-    w.say(&Message::Summary { counts: [0, 0, 0, 0, 0, 0, counted], codes: Vec::new(), cancelled: false });
+    w.say(&Message::Summary {
+        counts: [0, 0, 0, 0, 0, failed, counted],
+        codes: Vec::new(),
+        cancelled: false,
+    });
     w.until(kind::DONE);
     (dirs, files)
 }
@@ -204,12 +208,17 @@ fn what_a_server_tells_of_a_plan_that_is_compared() {
     let place = planned("2");
     let mut came = Vec::new();
     for shard in ["0", "1"] {
-        place.attack("one of two", &["shard", "DST/p", shard], |w| came.push(compares(w, &[], 0))).ok();
+        place.attack("one of two", &["shard", "DST/p", shard], |w| came.push(compares(w, &[], (0, 0)))).ok();
     }
     assert_eq!(came, [(1, 0), (1, 1)]);
     let place = planned("1");
+    let failed = place.attack("not all", &["shard", "DST/p", "0"], |w| {
+        compares(w, &[], (1, 0));
+    });
+    failed.said();
+    assert!(!place.dst().join("p/results/0").exists(), "what was not compared was recorded");
     let shard = place.attack("shard", &["shard", "DST/p", "0"], |w| {
-        compares(w, &[told(b"../../secret", 0), told(b"d\x1b[2J", 2)], u64::MAX);
+        compares(w, &[told(b"../../secret", 0), told(b"d\x1b[2J", 2)], (0, u64::MAX));
     });
     let out = shard.ok().said();
     assert!(!out.contains('\u{1b}'), "{out:?}");
@@ -217,7 +226,7 @@ fn what_a_server_tells_of_a_plan_that_is_compared() {
         [b"", b"..", b"../own", b"/etc/passwd", b"d/..", b"d/../d/f", b"d/f", b"d/own", b"own/\x1b[2J"];
     let events: Vec<_> = paths.iter().map(|path| told(path, 1)).chain([told(b"d/f", 2)]).collect();
     let end = place.attack("finish", &["finish", "DST/p"], |w| {
-        compares(w, &events, 3);
+        compares(w, &events, (0, 3));
     });
     let out = end.said();
     assert!(!out.contains('\u{1b}') && !out.contains("d/f\n"), "{out:?}");
