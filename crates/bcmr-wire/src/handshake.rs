@@ -87,10 +87,12 @@ pub mod wide {
     pub const FIRST: u64 = 0x200_0000;
     /// ACLs are held as well.
     pub const HELD_ACLS: u64 = 0x400_0000;
+    /// Names that a client knows are compared in rounds: directories by themselves, and what is in them only as far as it is named.
+    pub const ROUNDS: u64 = 0x800_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 34] = [
+const NAMES: [(Features, &str); 35] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -125,6 +127,7 @@ const NAMES: [(Features, &str); 34] = [
     (Features { caps: 0, wide: wide::REPEATS }, "repeats"),
     (Features { caps: 0, wide: wide::FIRST }, "first"),
     (Features { caps: 0, wide: wide::HELD_ACLS }, "held-acls"),
+    (Features { caps: 0, wide: wide::ROUNDS }, "rounds"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -461,7 +464,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x7ff_ffff));
+        assert_eq!(all, set(0x7f, 0xfff_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

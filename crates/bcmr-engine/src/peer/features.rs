@@ -36,7 +36,8 @@ pub(crate) const OURS: Features = Features {
         | wide::HELD
         | wide::REPEATS
         | wide::FIRST
-        | wide::HELD_ACLS,
+        | wide::HELD_ACLS
+        | wide::ROUNDS,
 };
 
 /// What a client with these options offers.

@@ -1,11 +1,12 @@
 //! The tree of a plan on another machine, as a client has it: made, filled from lists of names, ended, and given its name; or a
-//! destination that has its name, and is brought up to date from lists of names.
+//! destination that has its name, and is brought up to date from lists of names, or compared with them.
 //!
 //! Must not know what a plan is, nor which names its shards have. One connection; one transfer after the other.
 
-use super::client::{connect, end, how_agreed};
+use super::client::{connect, end, for_purpose, how_agreed};
 use super::events::{ClientObserver, summary_of};
 use super::features::offered;
+use super::names::send_all_but_last;
 use super::policy_wire::{Lists, policy_out};
 use super::sending::send_all;
 use super::talk::{await_answer, prefix, send, shown_path};
@@ -16,16 +17,19 @@ use crate::policy::CopyPolicy;
 use crate::remote::{Address, Purpose, Way};
 use crate::sender::announce::{Extent, ToSend};
 use crate::sender::out::SendObserver;
+use crate::sender::sending::How;
 use crate::sender::walk::SourceDir;
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{Peer, Terms};
 use crate::trouble::error_of;
+use crate::verbs::named_dirs::NamedDirs;
 use bcmr_wire::handshake::{Features, guarantees, wide};
 use bcmr_wire::limits::TREE_LINKS_MAX;
 use bcmr_wire::message::{self, Event as WireEvent, Message, TreeStep, Trouble};
 use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::errno;
 use std::collections::HashMap;
-use std::io::BufRead;
+use std::io::{self, BufRead};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,7 +75,7 @@ impl<'a> TreeThere<'a> {
         policy: &CopyPolicy,
         watch: Watch<'a>,
     ) -> Result<TreeThere<'a>> {
-        TreeThere::reach_with((to, way), (plan, wide::PLANS), policy, watch)
+        TreeThere::reach_with((to, way), (plan, wide::PLANS), (policy, Purpose::Copy), watch)
     }
 
     /// The same where it has its name already, and is brought up to date by `policy`.
@@ -83,17 +87,30 @@ impl<'a> TreeThere<'a> {
         policy: &CopyPolicy,
         watch: Watch<'a>,
     ) -> Result<TreeThere<'a>> {
-        TreeThere::reach_with(there, ([0; 32], wide::LISTS), policy, watch)
+        TreeThere::reach_with(there, ([0; 32], wide::LISTS), (policy, Purpose::Copy), watch)
+    }
+
+    /// The same where nothing is done to it: names are compared with what it has.
+    ///
+    /// # Errors
+    /// There is no connection, or the bcmr there is too old to compare names of plans.
+    pub(crate) fn reach_compared(
+        there: (&Address, &'a Way),
+        (policy, purpose): (&CopyPolicy, Purpose),
+        watch: Watch<'a>,
+    ) -> Result<TreeThere<'a>> {
+        let policy = for_purpose(policy.clone(), purpose);
+        TreeThere::reach_with(there, ([0; 32], wide::LISTS | wide::ROUNDS), (&policy, purpose), watch)
     }
 
     fn reach_with(
         (to, way): (&Address, &'a Way),
         (plan, knows): ([u8; 32], u64),
-        policy: &CopyPolicy,
+        (policy, purpose): (&CopyPolicy, Purpose),
         watch: Watch<'a>,
     ) -> Result<TreeThere<'a>> {
         let lists = Lists::of(policy)?;
-        let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, Purpose::Copy);
+        let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
         let required = guarantees(&how).or(Features { caps: 0, wide: knows });
         let terms = Terms { offered: offered(way, policy.alter.known_by), required };
         let peer = connect((to, way), LinkLoad::Heavy, terms, &[], watch)?;
@@ -123,6 +140,28 @@ impl<'a> TreeThere<'a> {
                 Err(Error { path: shown_path(&self.to, &e.path), ..e })
             }
             _ => Err(refused()),
+        }
+    }
+
+    /// That what is compared is a directory, if it is there.
+    ///
+    /// # Errors
+    /// It is none, or cannot be looked at.
+    pub(crate) fn is_directory_if_there(&self) -> Result<()> {
+        let path = self.to.path.as_os_str().as_bytes();
+        send(&self.peer, &Message::Stat { path, follow: true })?;
+        let frame = await_answer(&self.peer, self.watch.cancel)?;
+        match frame.message()? {
+            Message::Error(trouble) => match error_of(&trouble) {
+                e if e.code == Code::NotFound => Ok(()),
+                e => Err(Error { path: shown_path(&self.to, &e.path), ..e }),
+            },
+            Message::Info(entry) if entry.kind == message::Kind::Dir => Ok(()),
+            Message::Info(_) => {
+                let is_none = io::Error::from_raw_os_error(errno::ENOTDIR);
+                Err(Error::os(Op::Stat, shown_path(&self.to, &self.to.path), is_none))
+            }
+            _ => Err(Error::ours(Code::Protocol, Op::TalkTo, &self.to.host, Reason::AnswerToAnother)),
         }
     }
 
@@ -190,7 +229,7 @@ impl<'a> TreeThere<'a> {
         policy: &CopyPolicy,
     ) -> Result<(Summary, LandedHashes)> {
         send(&self.peer, &Message::IntoTree { plan: self.plan, all: extent == Extent::All })?;
-        self.put_names(source, (reader, most), extent, policy)
+        self.put_names(source, (reader, most), extent, (policy, Purpose::Copy))
     }
 
     /// The same into what has its name, whose other names stay as they are.
@@ -203,7 +242,26 @@ impl<'a> TreeThere<'a> {
         reader: &mut (dyn BufRead + Send),
         policy: &CopyPolicy,
     ) -> Result<Summary> {
+        let policy = (policy, Purpose::Copy);
         self.put_names(source, (reader, 0), Extent::Some, policy).map(|(summary, _)| summary)
+    }
+
+    /// Has these names compared with what has its name; of directories those that `dirs` says. What differs is told.
+    ///
+    /// # Errors
+    /// As [`TreeThere::put`].
+    pub(crate) fn compare(
+        &self,
+        source: &Path,
+        (reader, dirs): (&mut (dyn BufRead + Send), &NamedDirs),
+        extent: Extent,
+        (policy, purpose): (&CopyPolicy, Purpose),
+    ) -> Result<Summary> {
+        let (policy, said) = (for_purpose(policy.clone(), purpose), dirs.said());
+        let names = send_all_but_last(&self.peer, &said)?;
+        // [put.round] That none is compared is said as well.
+        send(&self.peer, &Message::Names { names })?;
+        self.put_names(source, (reader, 0), extent, (&policy, purpose)).map(|(summary, _)| summary)
     }
 
     fn put_names(
@@ -211,11 +269,13 @@ impl<'a> TreeThere<'a> {
         source: &Path,
         (reader, most): (&mut (dyn BufRead + Send), usize),
         extent: Extent,
-        policy: &CopyPolicy,
+        (policy, purpose): (&CopyPolicy, Purpose),
     ) -> Result<(Summary, LandedHashes)> {
         let lists = Lists::of(policy)?;
-        let sent =
-            policy_out(policy, &lists, self.way.fast, self.way.dedup, self.way.compress, Purpose::Copy);
+        let sent = policy_out(policy, &lists, self.way.fast, self.way.dedup, self.way.compress, purpose);
+        let compares = purpose != Purpose::Copy;
+        // A directory that is compared is sent by its name.
+        let policy = &CopyPolicy { recursive: policy.recursive || compares, ..policy.clone() };
         let path = self.to.path.as_os_str().as_bytes();
         let (target, items) = (message::Target::Exactly, self.watch.items);
         send(&self.peer, &Message::Put { policy: sent, target, path, operands: 0, items })?;
@@ -227,7 +287,7 @@ impl<'a> TreeThere<'a> {
                 manifest: None,
                 tells_hashes: false,
                 unwritten: Default::default(),
-                compares: false,
+                compares,
                 untold: false,
                 compared: Mutex::default(),
                 source_prefix: String::new(),
@@ -239,10 +299,11 @@ impl<'a> TreeThere<'a> {
         let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
         let dir = SourceDir::root(dir, Node::root(source))?;
         let what = ToSend::Names { base: source, dir, reader, separator: 0, extent };
-        let how = how_agreed(self.way, self.peer.agreed.features);
+        let how = How { compares, ..how_agreed(self.way, self.peer.agreed.features) };
         let counted = send_all(&self.peer, policy, how, &observer, self.watch.cancel, what)?;
-        let landed = observer.landed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok((summary_of(&counted), landed.hashes))
+        let TreeObserver { inner, landed, .. } = observer;
+        let landed = landed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((inner.finish_manifest(Ok(summary_of(&counted)))?, landed.hashes))
     }
 
     /// Ends the connection.

@@ -17,7 +17,7 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Front, Progress, Summary, Watch};
 use crate::peer::asked::Asked;
-use crate::peer::comparing::{SurveyKind, comparing, survey_of, visitor};
+use crate::peer::comparing::{SurveyKind, comparing_some, survey_of, visitor};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
@@ -42,6 +42,7 @@ use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::directory::directory;
 use crate::verbs::look::{self, Listing, Unreadable};
+use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::nameless::{NamelessTree, TreeNames};
 use crate::verbs::operands::{self, DestLink, Place, Reach, Resolved, Source, Where};
 use crate::verbs::snapshot::{self, SnapshotRun};
@@ -79,8 +80,8 @@ struct Serving {
     control_stream: Option<Stream>,
     /// Which machine this is.
     origin: u64,
-    /// What the next `Get` is to begin with.
-    list: CollectedNames,
+    /// What the next `Get` is to begin with; or the directories that the next `Put` compares.
+    list: Option<CollectedNames>,
     /// What the next `Put` has beside its target.
     beside: Option<Beside>,
     /// Into which tree of a plan it goes.
@@ -132,6 +133,15 @@ impl CollectedNames {
         }
         Ok(())
     }
+
+    /// The directories of a round, which only a comparison of a list of names is. [put.round]
+    fn round(&self, peer: &Peer, survey: Option<SurveyKind>, is_list_alone: bool) -> Result<NamedDirs> {
+        let compares = matches!(survey, Some(SurveyKind::Check { .. })) && is_list_alone;
+        if !compares || !peer.agreed.features.has_wide(wide::ROUNDS) {
+            return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NamesWithoutRequest));
+        }
+        Ok(NamedDirs::heard(self.bytes.split(|b| *b == 0).filter(|path| !path.is_empty())))
+    }
 }
 
 /// Serves one peer on a pair of pipes until it goes.
@@ -169,7 +179,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     }
     let answered = transport::answer(input, output, ours, &request.meeting, Timeouts::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
-    let list = CollectedNames::default();
+    let list = None;
     let mut serving = Serving {
         request,
         reach,
@@ -255,7 +265,7 @@ impl Serving {
                 }
                 Message::Keeping(keeping) => self.keep(peer, &keeping),
                 Message::IntoTree { plan, all } => self.next_tree(peer, plan, all),
-                Message::Names { names } => self.list.add(&names),
+                Message::Names { names } => self.list.get_or_insert_default().add(&names),
                 Message::Direct { count } => {
                     drop(frame);
                     self.direct(peer, count)
@@ -514,16 +524,19 @@ impl Serving {
         &self,
         peer: &Peer,
         message: Message<'_>,
-        list: CollectedNames,
+        list: Option<CollectedNames>,
         (beside, into): (Option<Beside>, Option<IntoTree>),
     ) -> Result<()> {
         let request = &self.request;
         match message {
-            Message::Put { .. } | Message::Get { names: None, .. } if list.names > 0 => {
+            Message::Get { names: None, .. } if list.is_some() => {
                 Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NamesWithoutRequest))
             }
             Message::Put { policy, target, path, operands, items } => {
                 let survey = survey_of(&policy);
+                let is_alone = beside.is_none() && into.is_none();
+                let round =
+                    list.map(|list| list.round(peer, survey, operands == 0 && is_alone)).transpose()?;
                 let deletes = survey.is_some_and(SurveyKind::deletes);
                 if survey.is_none() || deletes {
                     self.writable(path)?;
@@ -562,7 +575,7 @@ impl Serving {
                     echo: false,
                     streams: peer.streams.len(),
                     listed: operands == 0,
-                    tree: into.map(|into| into.names),
+                    tree: round.as_ref().map(|_| TreeNames::Round).or(into.map(|into| into.names)),
                     reach: self.again()?,
                     dedup,
                     keeping: peer.agreed.features.has_wide(wide::KEEPING),
@@ -573,7 +586,7 @@ impl Serving {
                     owners,
                 };
                 if let Some(survey) = survey {
-                    return self.survey(peer, &policy, what, (survey, target.path()), items);
+                    return self.survey(peer, &policy, (what, round), (survey, target.path()), items);
                 }
                 let store = if wants_dedup { self.store(dedup) } else { Ok(None) };
                 self.put(peer, &policy, what, items, (store, snapshot))
@@ -596,7 +609,7 @@ impl Serving {
                     paths.iter().try_for_each(|path| self.writable(path))?;
                 }
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
-                let list = names.map(|names| list.and(&names)).transpose()?;
+                let list = names.map(|names| list.unwrap_or_default().and(&names)).transpose()?;
                 self.get(peer, &policy, how, Requested { paths, list, follow: asked })
             }
             _ => Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NoTransfer)),
@@ -726,7 +739,7 @@ impl Serving {
         &self,
         peer: &Peer,
         policy: &CopyPolicy,
-        what: Incoming,
+        (what, round): (Incoming, Option<NamedDirs>),
         (survey, root): (SurveyKind, &Path),
         items: bool,
     ) -> Result<()> {
@@ -735,7 +748,7 @@ impl Serving {
             // What the target itself is called, the client knows better.
             let visit = visitor(survey, (policy, &what), root, Path::new(""), &tallies)?;
             let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
-            let comparing = comparing(transfer, &tallies.looked, visit)?;
+            let comparing = comparing_some(transfer, &tallies.looked, visit, round)?;
             let compares = matches!(survey, SurveyKind::Check { .. });
             let tells_how = compares && peer.agreed.features.has_wide(wide::COMPARED);
             let comparing = comparing.telling(tells_how);

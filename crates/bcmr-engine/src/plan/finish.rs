@@ -95,7 +95,10 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
                 Some(to) => run.bring_there(to, by_content, delete),
                 None => run.with_source(|run| run.bring(delete)),
             },
-            PlanVerb::Check { compare, extra } => run.with_source(|run| run.compare(compare, extra)),
+            PlanVerb::Check { compare, extra } => match &there {
+                Some(to) => run.compare_there(to, extra),
+                None => run.with_source(|run| run.compare(compare, extra)),
+            },
             PlanVerb::Remove => run.with_source(|run| run.take_away()),
         }
     });
@@ -304,6 +307,11 @@ impl<'a> PlanEnd<'a> {
             let check = Check { policy, compare, extra, alike, root, own_name, tally };
             only_there(self.parts(), self.from.as_ref(), OnlyThere::Told(check), policy, &self.tally)?;
         }
+        self.compared()
+    }
+
+    /// Says what shards have found.
+    fn compared(&self) -> Result<Finished> {
         let (counts, dirs) = self.counted()?;
         self.tally.differences.fetch_add(counts.lost, Relaxed);
         let counts = ShardCounts { lost: 0, ..counts };

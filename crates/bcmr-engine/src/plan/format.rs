@@ -500,7 +500,7 @@ impl PlanHeader {
         let is_copy = verb == PlanVerb::Copy;
         let fits = match (&host, &source_host) {
             (None, None) => is_copy || part_bytes == 0,
-            (Some(_), None) => (is_copy || matches!(verb, PlanVerb::Sync { .. })) && part_bytes == 0,
+            (Some(_), None) => verb != PlanVerb::Remove && part_bytes == 0,
             (None, Some(_)) => part_bytes == 0,
             (Some(_), Some(_)) => false,
         };
@@ -950,7 +950,7 @@ mod tests {
             let of = PlanHeader { verb, ..from.clone() };
             assert_eq!(read(&of), Ok(of.clone()), "{verb:?}");
             let to = PlanHeader { verb, host: machine(), part_bytes: 0, ..header() };
-            let goes_there = matches!(verb, PlanVerb::Sync { .. });
+            let goes_there = verb != PlanVerb::Remove;
             assert_eq!(read(&to), if goes_there { Ok(to.clone()) } else { Err(DAMAGED) }, "{verb:?}");
         }
         let to = PlanHeader { host: machine(), part_bytes: 0, ..header() };

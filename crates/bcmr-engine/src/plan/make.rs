@@ -23,6 +23,7 @@ use crate::node::Node;
 use crate::peer::planned::TreeThere;
 use crate::peer::planned_source::{SourceThere, taking};
 use crate::policy::{Collide, CopyPolicy};
+use crate::remote::Purpose;
 use crate::remove;
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
@@ -175,7 +176,7 @@ pub fn plan_together(
     Ok(PlanMade { summary, shards: count })
 }
 
-/// Paths here are absolute. To another machine there are plans of copies and syncs alone.
+/// Paths here are absolute. What is removed has no destination on another machine.
 fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()> {
     let PlanRequest { source, destination, there, .. } = request;
     let here: &[_] = match there {
@@ -188,11 +189,7 @@ fn refuse_what_means_nothing(request: &PlanRequest, verb: PlanVerb) -> Result<()
     if let Some(path) = here.iter().find(|path| !path.is_absolute()) {
         return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
     }
-    let crosses = match (there, verb) {
-        (None | Some((FarEnd::Source(_), _)), _) | (_, PlanVerb::Copy | PlanVerb::Sync { .. }) => true,
-        (Some((FarEnd::Destination(_), _)), _) => false,
-    };
-    if !crosses {
+    if verb == PlanVerb::Remove && matches!(there, Some((FarEnd::Destination(_), _))) {
         return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::OnlyCopiesBetweenMachines));
     }
     Ok(())
@@ -310,6 +307,12 @@ fn ends<'w>(
                     return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::PlanSyncsThereUnfiltered));
                 }
                 TreeThere::reach_named((address, way), &bringing(policy, by_content), watch)?
+            }
+            PlanVerb::Check { compare, .. } => {
+                let purpose = Purpose::Check { compare, extra: false, alike: false };
+                let tree = TreeThere::reach_compared((address, way), (&filling(policy), purpose), watch)?;
+                tree.is_directory_if_there()?;
+                tree
             }
             _ => TreeThere::reach((address, way), Digest::default(), &filling(policy), watch)?,
         };

@@ -11,6 +11,7 @@ mod folder;
 mod format;
 mod from;
 mod live;
+mod live_there;
 mod make;
 mod others;
 mod part;

@@ -28,6 +28,7 @@ use crate::peer::planned_source::SourceThere;
 use crate::peer::with_retries;
 use crate::policy::{Compare, CopyPolicy, Durability};
 use crate::receiver::land;
+use crate::remote::{Address, Purpose, Way};
 use crate::remove;
 use crate::sender::names::Names;
 use crate::tally::Tally;
@@ -112,6 +113,8 @@ enum ShardWay<'a> {
     Compares(ComparedRounds<'a, 'a>),
     /// Compares those of another machine with what is here.
     ComparesThere(Box<Fetching<'a>>, Compare),
+    /// Compares them with what another machine has.
+    ComparesWithThere(Box<TreeThere<'a>>, Purpose),
     TakesAway,
     /// Takes those of another machine away.
     TakesThere(Box<Fetching<'a>>),
@@ -131,7 +134,7 @@ impl ShardWay<'_> {
     fn end(self, mut sum: Summary) -> Result<Summary> {
         match self {
             ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
-            ShardWay::Sends(tree) => sum = tree.end(Ok(sum))?,
+            ShardWay::Sends(tree) | ShardWay::ComparesWithThere(tree, _) => sum = tree.end(Ok(sum))?,
             ShardWay::Fetches(far) | ShardWay::ComparesThere(far, _) | ShardWay::TakesThere(far) => {
                 sum = far.source.end(Ok(sum))?;
             }
@@ -326,14 +329,7 @@ fn one(
     let (root, tally, policy) = (&*dst_path, &tally, &policy);
     let survey = Survey::new(policy, tally, Box::new(planned_check(policy, compare, root, tally)))?;
     let way = match header.verb {
-        verb if let Some(to) = &there => {
-            let way = there::the_way(folder, request.way.as_ref())?;
-            let tree = match verb {
-                PlanVerb::Copy => there::reach((folder, header), (to, Some(way)), policy, heard)?,
-                _ => TreeThere::reach_named((to, way), policy, heard)?,
-            };
-            ShardWay::Sends(Box::new(tree))
-        }
+        _ if let Some(to) = &there => to_there((folder, header), (to, request.way.as_ref()), policy, heard)?,
         verb if let Some(from) = &from => {
             let source = from::reach((folder, verb), (from, request.way.as_ref()), policy, heard)?;
             src_path = source.shown(b"");
@@ -380,6 +376,30 @@ fn planned_check<'a>(
     tally: &'a Tally<'a>,
 ) -> Check<'a> {
     Check { policy, compare, extra: false, alike: false, root, own_name: root, tally }
+}
+
+/// How entries are dealt with where the destination is another machine's.
+fn to_there<'w>(
+    (folder, header): (&PlanFolder, &PlanHeader),
+    (to, way): (&Address, Option<&'w Way>),
+    policy: &CopyPolicy,
+    watch: Watch<'w>,
+) -> Result<ShardWay<'w>> {
+    let way = there::the_way(folder, way)?;
+    Ok(match header.verb {
+        PlanVerb::Check { compare, .. } => {
+            let purpose = Purpose::Check { compare, extra: false, alike: false };
+            let tree = TreeThere::reach_compared((to, way), (policy, purpose), watch)?;
+            ShardWay::ComparesWithThere(Box::new(tree), purpose)
+        }
+        PlanVerb::Copy => {
+            let tree = there::reach((folder, header), (to, Some(way)), policy, watch)?;
+            ShardWay::Sends(Box::new(tree))
+        }
+        PlanVerb::Sync { .. } | PlanVerb::Remove => {
+            ShardWay::Sends(Box::new(TreeThere::reach_named((to, way), policy, watch)?))
+        }
+    })
 }
 
 /// The destination that is brought up to date, made where it is not there, or compared.
@@ -568,6 +588,7 @@ impl ShardWork<'_> {
                 let check = Box::new(planned_check(policy, *compare, root, tally));
                 far.source.compare((&names, dirs), far.tree.clone(), policy, (*compare, tally), check)
             }),
+            ShardWay::ComparesWithThere(tree, purpose) => self.compared_there(tree, *purpose, dirs, sum),
             ShardWay::TakesAway => {
                 let from = take::Taking { top: self.src()?, path: &self.src_path, tally: self.tally };
                 let whole = from.entries(dirs) && !self.watch.cancel.is_set();
@@ -593,6 +614,48 @@ impl ShardWork<'_> {
         let found = after.differences - before.differences;
         let whole = after.failed == before.failed && !self.watch.cancel.is_set();
         Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
+    }
+
+    /// The same of entries that are compared with what another machine has.
+    fn compared_there(
+        &self,
+        tree: &TreeThere<'_>,
+        purpose: Purpose,
+        dirs: &[PlannedDir],
+        sum: &mut Summary,
+    ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
+        let (names, named) = names_to_compare(dirs);
+        let policy = (self.policy, purpose);
+        let done = there::compare(tree, &self.src_path, (&names, &named), policy)?;
+        let (found, mut whole) = (done.differences, done.failed == 0 && !done.cancelled);
+        sum.add(done);
+        // What has become of another kind was compared as that.
+        whole &= self.are_of_their_kinds(dirs) && !self.watch.cancel.is_set();
+        Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
+    }
+
+    /// Whether everything at the source is of the kind that the plan says; what is of another one is told.
+    fn are_of_their_kinds(&self, dirs: &[PlannedDir]) -> bool {
+        let mut all = true;
+        for dir in dirs {
+            // What is not there was told when it was to be sent.
+            let src = self.src().and_then(|src| {
+                let fail = |e| Error::os(Op::OpenDirectory, &self.src_path, e);
+                below(src, &dir.path).map_err(fail)
+            });
+            for entry in &dir.entries {
+                let now = src.as_ref().ok().and_then(|src| src.look(entry.name.as_name()).ok().flatten());
+                let is_same = now.is_some_and(|now| now.kind == entry.version().kind);
+                all &= is_same;
+                if let (Some(now), false) = (now, is_same) {
+                    let path =
+                        self.src_path.join(OsStr::from_bytes(&dir.path)).join(os(entry.name.as_name()));
+                    let note = Reason::KindBecame.about(now.kind.word());
+                    self.tally.fail(Error::ours(Code::SourceChanged, Op::Copy, path, note));
+                }
+            }
+        }
+        all
     }
 
     /// The same of entries that are brought to where the destination is.

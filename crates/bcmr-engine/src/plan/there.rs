@@ -12,8 +12,9 @@ use crate::peer::planned::{LandedHashes, TreeThere};
 use crate::policy::{
     Collide, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, Mirror, Preserve, Resume, Verify,
 };
-use crate::remote::{Address, Way};
+use crate::remote::{Address, Purpose, Way};
 use crate::sender::announce::Extent;
+use crate::verbs::named_dirs::NamedDirs;
 use fastcopy::dir::NameBuf;
 use std::io::{self, BufRead, Cursor, Read};
 use std::path::Path;
@@ -139,6 +140,22 @@ pub(super) fn bring(
     tree.bring(source, &mut Cursor::new(names.join(&0)), policy)
 }
 
+/// Has compared what these directories name with what the destination has, `dirs` among the directories. What differs is told.
+///
+/// # Errors
+/// The connection was lost.
+pub(super) fn compare(
+    tree: &TreeThere<'_>,
+    source: &Path,
+    (names, dirs): (&[Vec<u8>], &NamedDirs),
+    policy: (&CopyPolicy, Purpose),
+) -> Result<Summary> {
+    if names.is_empty() {
+        return Ok(Summary::default());
+    }
+    tree.compare(source, (&mut Cursor::new(names.join(&0)), dirs), Extent::Alone, policy)
+}
+
 /// The hash of a name in a directory of a plan, once.
 pub(super) fn hash_of(landed: &mut LandedHashes, dir: &PlannedDir, name: &NameBuf) -> Option<Digest> {
     landed.remove(&path_of(&dir.path, name.bytes()))
@@ -162,32 +179,9 @@ pub(super) fn settle(
     watch: Watch<'_>,
 ) -> Result<Summary> {
     let folder = plan.0;
-    let (give, take) = sync_channel(PIECES);
-    let (walked, sent) = std::thread::scope(|scope| {
-        let walk = move || {
-            let ended = |_| Error::ours(Code::Interrupted, Op::ReadPlan, "", Reason::Interrupted);
-            let mut room = Vec::new();
-            all_names(plan, watch.cancel, |name, _| {
-                room.extend_from_slice(name);
-                room.push(0);
-                if room.len() < PIECE_BYTES {
-                    return Ok(());
-                }
-                give.send(std::mem::take(&mut room)).map_err(ended)
-            })?;
-            give.send(room).map_err(ended)
-        };
-        let walks = std::thread::Builder::new().spawn_scoped(scope, walk);
-        let mut reader = NamesReader { take, piece: Cursor::new(Vec::new()) };
-        let sent = tree.put(source, (&mut reader, 0), Extent::All, &ending(policy));
-        drop(reader);
-        let gone = || Error::ours(Code::Io, Op::ReadPlan, &folder.path, Reason::ThreadStopped);
-        let walked = walks.map_err(|e| Error::os(Op::ReadPlan, &folder.path, e));
-        (walked.and_then(|thread| thread.join().unwrap_or_else(|_| Err(gone()))), sent)
-    });
-    // What the sender could not do is why it took no more names.
-    let (summary, _) = sent?;
-    walked?;
+    let (summary, _) = with_all_names(plan, watch.cancel, &|_, _| Ok(()), |names| {
+        tree.put(source, (names, 0), Extent::All, &ending(policy))
+    })?;
     let lost_only = summary.codes.iter().all(|code| *code == Code::MetadataLost);
     if summary.cancelled || !lost_only || summary.files + summary.others > 0 {
         let code = if summary.cancelled { Code::Interrupted } else { Code::SourceChanged };
@@ -196,6 +190,51 @@ pub(super) fn settle(
     }
     Ok(summary)
 }
+
+/// Sends every name of a plan by `send`, which reads them as they are found. Of each directory that is gone into `enters` is
+/// told first.
+///
+/// # Errors
+/// Those of `send` and of `enters`, or the plan or a result cannot be read.
+pub(super) fn with_all_names<T>(
+    plan: (&PlanFolder, &PlanHeader, &Digest),
+    cancel: &Cancel,
+    enters: &EntersDir<'_>,
+    send: impl FnOnce(&mut (dyn BufRead + Send)) -> Result<T>,
+) -> Result<T> {
+    let folder = plan.0;
+    let (give, take) = sync_channel(PIECES);
+    let (walked, sent) = std::thread::scope(|scope| {
+        let walk = move || {
+            let ended = |_| Error::ours(Code::Interrupted, Op::ReadPlan, "", Reason::Interrupted);
+            let mut room = Vec::new();
+            let name = |name: &[u8], _: NameOf| {
+                room.extend_from_slice(name);
+                room.push(0);
+                if room.len() < PIECE_BYTES {
+                    return Ok(());
+                }
+                give.send(std::mem::take(&mut room)).map_err(ended)
+            };
+            along(plan, NamedLevel::default(), &mut PlanNames { name, enters, cancel })?;
+            give.send(room).map_err(ended)
+        };
+        let walks = std::thread::Builder::new().spawn_scoped(scope, walk);
+        let mut reader = NamesReader { take, piece: Cursor::new(Vec::new()) };
+        let sent = send(&mut reader);
+        drop(reader);
+        let gone = || Error::ours(Code::Io, Op::ReadPlan, &folder.path, Reason::ThreadStopped);
+        let walked = walks.map_err(|e| Error::os(Op::ReadPlan, &folder.path, e));
+        (walked.and_then(|thread| thread.join().unwrap_or_else(|_| Err(gone()))), sent)
+    });
+    // What the sender could not do is why it took no more names.
+    let sent = sent?;
+    walked?;
+    Ok(sent)
+}
+
+/// Is told of a directory of a plan before what is in it.
+pub(super) type EntersDir<'e> = dyn Fn(&[u8], &Version) -> Result<()> + Sync + 'e;
 
 /// Which kind of name is named: of a directory all of whose names are left out, or of anything else.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -213,12 +252,14 @@ pub(super) fn all_names(
     cancel: &Cancel,
     name: impl FnMut(&[u8], NameOf) -> Result<()>,
 ) -> Result<()> {
-    along(plan, NamedLevel::default(), &mut PlanNames { name, cancel }).map(drop)
+    let enters: &EntersDir<'_> = &|_, _| Ok(());
+    along(plan, NamedLevel::default(), &mut PlanNames { name, enters, cancel }).map(drop)
 }
 
 /// Names entries on the way.
 struct PlanNames<'w, F> {
     name: F,
+    enters: &'w EntersDir<'w>,
     cancel: &'w Cancel,
 }
 
@@ -235,7 +276,14 @@ impl<F: FnMut(&[u8], NameOf) -> Result<()>> Along for PlanNames<'_, F> {
         self.cancel.is_set()
     }
 
-    fn enter(&mut self, _: &mut NamedLevel, _: &[u8], _: &NameBuf, _: &Version) -> Result<NamedLevel> {
+    fn enter(
+        &mut self,
+        _: &mut NamedLevel,
+        path: &[u8],
+        _: &NameBuf,
+        version: &Version,
+    ) -> Result<NamedLevel> {
+        (self.enters)(path, version)?;
         Ok(NamedLevel::default())
     }
 

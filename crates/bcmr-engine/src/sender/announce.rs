@@ -61,6 +61,8 @@ pub(crate) enum ToSend<'a> {
 pub(crate) enum Extent {
     /// Some: a directory that is named is sent with what is in it.
     Some,
+    /// Some: a directory that is named is sent by itself.
+    Alone,
     /// All: a directory that is named has nothing in it, and of those that names lead through nothing else counts.
     All,
 }
@@ -448,7 +450,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             Err(e) => return self.sending.fail(None, e),
         };
         let Some(top) = self.top(base, &src, None, MovedIn::Nothing)? else { return Ok(()) };
-        if extent == Extent::Some {
+        if extent != Extent::All {
             // What is listed is not all there is.
             top.mark_incomplete();
         }
@@ -501,6 +503,10 @@ impl<'s, 'a> Announcer<'s, 'a> {
             } else if let Some((child, src)) = self.child(place, last)? {
                 match extent {
                     Extent::Some => self.tree(child, src)?,
+                    Extent::Alone => {
+                        child.mark_incomplete();
+                        self.sending.schedule.release(&child);
+                    }
                     Extent::All => self.sending.schedule.release(&child),
                 }
             }
@@ -526,7 +532,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             return Ok(None);
         }
         let Some((place, _)) = self.child(above, name)? else { return Ok(None) };
-        if extent == Extent::Some {
+        if extent != Extent::All {
             place.mark_incomplete();
         }
         Ok(Some((place, Names::default())))

@@ -1,5 +1,5 @@
 //! The directories of one round that is compared with another machine: which of them are compared themselves, and which lead to
-//! names.
+//! names; and how that is said to a server.
 //!
 //! Must not look at anything.
 
@@ -31,9 +31,30 @@ impl NamedDirs {
         self.compared.contains(path)
     }
 
-    /// Whether it is to be gone into.
+    /// Whether it is to be gone into. What is not compared itself came because it leads to names.
     pub(crate) fn leads_on(&self, path: &[u8]) -> bool {
-        self.leading.contains(path)
+        self.leading.contains(path) || !self.compared.contains(path)
+    }
+
+    /// Those that are compared, in order, each with a slash behind it that leads to names as well. A server needs no more.
+    pub(crate) fn said(&self) -> Vec<Vec<u8>> {
+        let mut said: Vec<Vec<u8>> = self.compared.iter().cloned().collect();
+        said.sort_unstable();
+        said.iter_mut().filter(|path| self.leading.contains(*path)).for_each(|path| path.push(b'/'));
+        said
+    }
+
+    /// What was said so.
+    pub(crate) fn heard<'n>(said: impl Iterator<Item = &'n [u8]>) -> NamedDirs {
+        let mut named = NamedDirs::default();
+        for path in said {
+            let leading = path.strip_suffix(b"/");
+            named.compares(leading.unwrap_or(path));
+            if let Some(path) = leading {
+                named.leads(path);
+            }
+        }
+        named
     }
 }
 
@@ -51,5 +72,23 @@ mod tests {
             assert_eq!(named.leads_on(path.as_bytes()), leads, "{path}");
         }
         assert!(named.is_compared(b"a/b/e") && !named.is_compared(b"a/b"));
+    }
+
+    #[test]
+    fn what_a_server_heard_is_what_was_said() {
+        let mut named = NamedDirs::default();
+        for path in ["a", "a/b", "c"] {
+            named.compares(path.as_bytes());
+        }
+        named.leads(b"a/b/x");
+        let said = named.said();
+        assert_eq!(said, [&b"a/"[..], b"a/b/", b"c"]);
+        let heard = NamedDirs::heard(said.iter().map(Vec::as_slice));
+        for path in ["", "a", "a/b", "a/b/x", "c"] {
+            let of =
+                |named: &NamedDirs| (named.is_compared(path.as_bytes()), named.leads_on(path.as_bytes()));
+            assert_eq!(of(&heard), of(&named), "{path}");
+        }
+        assert!(!heard.leads_on(b"c") && heard.leads_on(b"") && !heard.is_compared(b"a/b/x"));
     }
 }

@@ -314,9 +314,9 @@ impl<'a> Survey<'a> {
             || !pair.src.leaves_out(name, kind == Some(Kind::Dir), &self.filter)
     }
 
-    /// M5: whether an unfinished copy needs it to go on.
+    /// M5: whether an unfinished copy needs it to go on. The end of a plan that compares does not tell it either.
     fn is_unfinished(&self, dir: &Dir, name: Name<'_>) -> bool {
-        self.policy.mirror.is_on()
+        (self.policy.mirror.is_on() || self.named.is_some())
             && (stage::is_random(name) || land::is_reserved(dir, name).is_ok_and(|is_ours| is_ours))
     }
 
@@ -424,6 +424,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
             Some((named, path)) => named.is_compared(path),
             None => matches!(by, Entering::Operand | Entering::Walk),
         };
+        let is_top_of_round = named.is_some() && by == Entering::ListBase;
         let mut goes_in = true;
         if is_walked {
             goes_in = self.visit.entry(&sides.pair(merges, &both), &mut buffers.found);
@@ -452,7 +453,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
                 Some(dir)
             }
             // What stands in the way of a directory was told with that directory.
-            (_, Some(_)) if by == Entering::Round => None,
+            (_, Some(_)) if by == Entering::Round || is_top_of_round => None,
             (_, Some(_)) if !is_walked => {
                 let note = Reason::DirectoryOverFile;
                 return Err(Error::ours(Code::InTheWay, Op::MakeDirectory, dst_path, note));
@@ -467,6 +468,8 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         };
         let lack = match &above.dst.lack {
             Some((lack, _)) => Some((lack.clone(), false)),
+            // Each of its names is missing by itself, as it is where both are here.
+            None if is_top_of_round => None,
             None => {
                 let is_over = |there: &Info| is_walked && there.kind != Kind::Dir && self.visit.goes_over();
                 let lacks = there.as_ref().is_none_or(is_over);

@@ -598,9 +598,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::TreeUnasked => "the tree of a plan was said of no list of names to one place",
         Reason::PlanWithoutWay => "the plan is of another machine, and how to get there was not said",
         Reason::PlanMergesHere => "only on one machine is a tree put into a destination that is there",
-        Reason::OnlyCopiesBetweenMachines => {
-            "a plan whose destination is on another machine is of a copy or a sync"
-        }
+        Reason::OnlyCopiesBetweenMachines => "what is removed has no destination on another machine",
         Reason::IdentityNotTold => "the bcmr there is too old to say which directory it is",
         Reason::PlanSyncsThereUnfiltered => {
             "a plan of a sync to another machine takes no filters, as its end goes through all of the source"

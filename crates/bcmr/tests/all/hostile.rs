@@ -17,6 +17,7 @@ mod planned;
 mod put;
 mod random;
 mod repeats;
+mod rounds;
 mod server;
 mod store;
 mod survey;

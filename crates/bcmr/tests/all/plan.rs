@@ -570,7 +570,10 @@ fn a_plan_leaves_out_what_is_excluded_and_never_copies_itself() {
         site.run(line).code(8);
     }
     assert!(!site.p("q").exists() && !site.p("src/q").exists());
-    site.run("plan --verb check src host:dst --out q").code(2);
+    for verb in ["copy", "sync", "check"] {
+        let ran = site.run(&format!("plan --verb {verb} a:src b:dst --out q")).code(2);
+        ran.says("only one of SRC and DST may be on another machine");
+    }
     site.run("plan nowhere dst --out q").code(1);
 }
 

@@ -219,7 +219,7 @@ fn what_a_plan_to_another_machine_cannot_do_is_refused() {
     for words in [
         "host:src host:dst --out q",
         "--verb sync host:src host:dst --out q",
-        "--verb check src host:dst --out q",
+        "--verb check host:src host:dst --out q",
         "--verb remove host:src dst --out q",
         "src host:dst --part-size 4M --out q",
         "src dst --out q",

@@ -8,7 +8,7 @@ use super::common::*;
 use super::plan::{Site, mixed};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Plans something of `src` and `dst`, one of which is over there.
 fn planned(far: &Far, site: &Site, way: Dir, words: &str) -> Ran {
@@ -397,69 +397,222 @@ fn differing(site: &Site) {
     site.tmp.file("dst/own dir/own", "only there");
 }
 
+/// What was told, in an order that is nobody's; of JSON without what tells machines and moments apart.
+fn told(ran: &Ran) -> Vec<String> {
+    let kept = |line: &&str| !line.contains("\"event\":\"start\"");
+    let told = ran.out.lines().filter(kept).map(|line| match line.split_once("\"seconds\":") {
+        Some((before, _)) => before.to_owned(),
+        None => line.to_owned(),
+    });
+    let mut lines: Vec<String> = told.collect();
+    lines.sort();
+    lines
+}
+
 /// Every shard and the end tell what those of a plan at home do, and change nothing.
 #[test]
-fn a_check_in_shards_from_another_machine_is_that_at_home() {
-    for flags in ["", "--hash", "--quick", "--no-extra", "-e /d/e -e big"] {
+fn a_check_in_shards_with_another_machine_is_that_at_home() {
+    for (way, flags) in BOTH
+        .into_iter()
+        .flat_map(|way| ["", "--hash", "--quick", "--no-extra", "-e /d/e -e big"].map(|flags| (way, flags)))
+    {
         let (far, site) = (Far::pipe(), Site::new());
         mixed(&site);
         site.run("copy -q -r --archive src dst").ok();
         let words = |plan: &str| format!("--verb check {flags} --out {plan} --shards 3");
-        let sorted = |ran: &Ran| {
-            let mut lines: Vec<String> = ran.out.lines().map(str::to_owned).collect();
-            lines.sort();
-            lines
-        };
         for (plan, code) in [("same", 0), ("other", 1)] {
+            let what = format!("{way:?} {flags}: {plan}");
             if code == 1 {
                 differing(&site);
+                // What an unfinished copy needs is nothing that only the destination has.
+                site.run("plan -q src dst/d/copy --out unfinished --shards 1").ok();
             }
             let before = tree(&site.p("dst"));
             let (near, there) = (format!("{plan}-near"), format!("{plan}-there"));
             site.line("plan").args(words(&near).split_whitespace()).args(["src", "dst"]).run().ok();
-            planned(&far, &site, Dir::Get, &words(&there)).ok();
+            planned(&far, &site, way, &words(&there)).ok();
+            let json = |at: usize| if at.is_multiple_of(2) { " --json" } else { "" };
             for shard in 0..3 {
-                let home = site.run(&format!("shard {near} {shard}")).ok();
-                let ran = site.over(&far, "shard", &format!("{there} {shard}")).run().ok();
-                assert_eq!(sorted(&ran), sorted(&home), "{flags}: {plan}, shard {shard}");
+                let home = site.run(&format!("shard {near} {shard}{}", json(shard))).ok();
+                let ran = site.over(&far, "shard", &format!("{there} {shard}{}", json(shard))).run().ok();
+                assert_eq!(told(&ran), told(&home), "{what}, shard {shard}");
             }
-            let home = site.run(&format!("finish {near}")).code(code);
-            let ran = site.over(&far, "finish", &there).run().code(code);
-            assert_eq!(sorted(&ran), sorted(&home), "{flags}: {plan}, the end");
-            let again = site.over(&far, "finish", &there).run().code(code);
-            assert_eq!(sorted(&again), sorted(&ran), "asked a second time, it says the same");
-            assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0], "{flags}: {plan}");
+            let time = |d: PathBuf| (d.clone(), fs::metadata(d).unwrap().modified().unwrap());
+            let times = ["src/d", "dst/d"].map(|d| time(site.p(d)));
+            // What has come to be on both sides since is nothing that only one of them has.
+            site.tmp.file("src/d/late", "late");
+            site.tmp.file("dst/d/late", "late");
+            for json in ["", " --json"] {
+                let home = site.run(&format!("finish {near}{json}")).code(code);
+                let ran = site.over(&far, "finish", &format!("{there}{json}")).run().code(code);
+                assert_eq!(told(&ran), told(&home), "{what}, the end");
+                assert!(!ran.out.contains("late") && !ran.out.contains(".bcmr-"), "{what}: {}", ran.out);
+                let tells_extra = code == 1 && flags != "--no-extra";
+                assert_eq!(ran.out.contains("own"), tells_extra, "{what}: {}", ran.out);
+                let again = site.over(&far, "finish", &format!("{there}{json}")).run().code(code);
+                assert_eq!(told(&again), told(&ran), "{what}: asked a second time, it says the same");
+            }
+            fs::remove_file(site.p("src/d/late")).unwrap();
+            fs::remove_file(site.p("dst/d/late")).unwrap();
+            for (d, time) in &times {
+                fs::File::open(d).unwrap().set_modified(*time).unwrap();
+            }
+            assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0], "{what}");
         }
-        assert_no_litter(site.tmp.path());
+    }
+}
+
+/// Nothing there, or something that is no directory; and a source whose directories are files by now, and the other way round.
+#[test]
+fn a_check_of_another_kind_of_thing_is_that_at_home() {
+    type Change = fn(&Site);
+    let cases: [(&str, Change, Change); 5] = [
+        ("absent", |site| fs::remove_dir_all(site.p("dst")).unwrap(), |_| {}),
+        (
+            "a file",
+            |site| {
+                fs::remove_dir_all(site.p("dst")).unwrap();
+                site.tmp.file("dst", "file");
+            },
+            |_| {},
+        ),
+        (
+            "a directory that is a file by now",
+            |_| {},
+            |site| {
+                fs::remove_dir_all(site.p("src/zz")).unwrap();
+                site.tmp.file("src/zz", "a file");
+            },
+        ),
+        (
+            "a file that is a directory by now",
+            |_| {},
+            |site| {
+                fs::remove_file(site.p("src/a")).unwrap();
+                site.tmp.file("src/a/in", "it");
+            },
+        ),
+        ("gone", |_| {}, |site| fs::remove_file(site.p("src/d/b")).unwrap()),
+    ];
+    for (what, before, after) in cases {
+        let (far, site) = (Far::pipe(), Site::new());
+        mixed(&site);
+        site.run("copy -q -r --archive src dst").ok();
+        before(&site);
+        let home = site.run("plan --verb check --out near --shards 1 src dst");
+        planned(&far, &site, Dir::Put, "--verb check --out there --shards 1").code(home.code);
+        if what == "a file" {
+            assert_eq!((home.code, site.p("there").exists()), (1, false));
+            continue;
+        }
+        after(&site);
+        let home = site.run("shard near 0");
+        let ran = site.over(&far, "shard", "there 0").run().code(home.code);
+        if home.code == 0 {
+            assert_eq!(told(&ran), told(&home), "{what}");
+        }
+        let home = site.run("finish near");
+        let ran = site.over(&far, "finish", "there").run().code(home.code);
+        assert_eq!(told(&ran), told(&home), "{what}");
     }
 }
 
 /// What cannot be compared is told, and its shard is to be done again; so is one whose connection was lost.
 #[test]
-fn a_check_from_another_machine_that_is_not_whole() {
-    let site = Site::new();
+fn a_check_with_another_machine_that_is_not_whole() {
+    for way in BOTH {
+        let site = Site::new();
+        mixed(&site);
+        site.run("copy -q -r --archive src dst").ok();
+        let root = site.tmp.path().display().to_string();
+        let far = Far::pipe().serving(&format!("--read-only --root {root}"));
+        let ends = |up: &str| match way {
+            Dir::Get => format!("host:{up}src dst"),
+            Dir::Put => format!("src host:{up}dst"),
+        };
+        let words =
+            |up: &str, plan: &str| format!("--verb check --hash {} --out {plan} --shards 2", ends(up));
+        site.over(&far, "plan", &words("../", "q")).run().code(8);
+        assert!(!site.p("q").exists(), "{way:?}");
+        site.over(&far, "plan", &words("", "p")).run().ok();
+        let mtime = fs::metadata(site.p("src/d")).unwrap().modified().unwrap();
+        let renamed = |from: &str, to: &str| {
+            fs::rename(site.p(from), site.p(to)).unwrap();
+            fs::File::open(site.p("src/d")).unwrap().set_modified(mtime).unwrap();
+        };
+        renamed("src/d/b", "b");
+        site.over(&far, "shard", "p --all").run().code(1).says("d/b");
+        site.over(&far, "finish", "p").run().code(1).says("without a result");
+        renamed("b", "src/d/b");
+        let cut =
+            |bytes: &str| Far::relay().with(if way == Dir::Get { "RELAY_DOWN" } else { "RELAY_UP" }, bytes);
+        planned(&Far::relay(), &site, way, "--verb check --out lost --shards 1").ok();
+        site.over(&cut("1000"), "shard", "lost 0").run().code(7);
+        site.over(&Far::relay(), "finish", "lost").run().code(1).says("without a result");
+        site.over(&far, "shard", "p --all").run().ok();
+        // The end asks for nothing where all that one side has is at hand.
+        if way == Dir::Put {
+            site.over(&cut("500"), "finish", "p").run().code(7);
+            renamed("src/d/b", "b");
+            site.over(&far, "finish", "p").run().code(1).says("d/b");
+            renamed("b", "src/d/b");
+            // All that the plan names, in another directory.
+            fs::rename(site.p("src/d"), site.p("away")).unwrap();
+            site.run("copy -q -r --archive -T away src/d").ok();
+            site.over(&far, "finish", "p").run().code(5).says("src/d");
+            fs::remove_dir_all(site.p("src/d")).unwrap();
+            fs::rename(site.p("away"), site.p("src/d")).unwrap();
+            fs::rename(site.p("src"), site.p("away")).unwrap();
+            site.tmp.dir("src");
+            site.over(&far, "shard", "p 0").run().one_of(&[0, 8]);
+            site.over(&far, "finish", "p").run().code(8);
+            fs::remove_dir(site.p("src")).unwrap();
+            fs::rename(site.p("away"), site.p("src")).unwrap();
+        }
+        site.over(&far, "finish", "p").run().ok();
+        site.over(&Far::relay(), "shard", "lost 0").run().ok();
+        site.over(&Far::relay(), "finish", "lost").run().ok();
+        assert_no_litter(&site.p("dst"));
+    }
+}
+
+/// This program, or the one there: what was found is counted in the end all the same.
+#[test]
+fn a_check_with_another_machine_that_is_killed_goes_on() {
+    needs!(has_tool("strace"), "there is no strace");
+    const CALLS: &str = "write,writev,renameat,linkat,fsync,fdatasync,openat";
+    let (far, site) = (Far::pipe(), Site::new());
     mixed(&site);
     site.run("copy -q -r --archive src dst").ok();
-    let root = site.tmp.path().display().to_string();
-    let far = Far::pipe().serving(&format!("--read-only --root {root}"));
-    site.over(&far, "plan", "--verb check --hash host:src dst --out p --shards 2").run().ok();
-    let mtime = fs::metadata(site.p("src/d")).unwrap().modified().unwrap();
-    let renamed = |from: &str, to: &str| {
-        fs::rename(site.p(from), site.p(to)).unwrap();
-        fs::File::open(site.p("src/d")).unwrap().set_modified(mtime).unwrap();
+    let plan = |name: &str| {
+        planned(&far, &site, Dir::Put, &format!("--verb check --hash --out {name} --shards 2")).ok();
     };
-    renamed("src/d/b", "b");
-    site.over(&far, "shard", "p --all").run().code(1).says("d/b");
-    site.over(&far, "finish", "p").run().code(1).says("without a result");
-    renamed("b", "src/d/b");
-    let cut = Far::relay().with("RELAY_DOWN", "1000");
-    planned(&Far::relay(), &site, Dir::Get, "--verb check --out lost --shards 1").ok();
-    site.over(&cut, "shard", "lost 0").run().code(7);
-    site.over(&Far::relay(), "finish", "lost").run().code(1).says("without a result");
-    site.over(&far, "shard", "p --all").run().ok();
-    site.over(&far, "finish", "p").run().ok();
-    site.over(&Far::relay(), "shard", "lost 0").run().ok();
-    site.over(&Far::relay(), "finish", "lost").run().ok();
+    plan("same");
+    site.over(&far, "shard", "same --all").run().ok();
+    until_not_killed(900, 37, |at| {
+        let ran = far.lead(bcmr_killed_at(at, CALLS).args(["finish", "same"])).cwd(site.tmp.path()).run();
+        site.over(&far, "finish", "same").run().ok();
+        ran
+    });
+    differing(&site);
+    let before = tree(&site.p("dst"));
+    let ended = |name: &str| {
+        let told = told(&site.over(&far, "finish", &format!("{name} --json")).run().code(1));
+        told.last().unwrap().clone()
+    };
+    plan("whole");
+    site.over(&far, "shard", "whole --all").run().ok();
+    let whole = ended("whole");
+    until_not_killed(900, 37, |at| {
+        plan("killed");
+        let words = ["shard", "killed", "--all", "-j1"];
+        let ran = far.lead(bcmr_killed_at(at, CALLS).args(words)).cwd(site.tmp.path()).run();
+        site.over(&far, "shard", "killed --all").run().ok();
+        assert_eq!(ended("killed"), whole, "{at}");
+        fs::remove_dir_all(site.p("killed")).unwrap();
+        ran
+    });
+    assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0]);
 }
 
 /// Plans the removal of the source.

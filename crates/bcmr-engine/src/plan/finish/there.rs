@@ -1,10 +1,11 @@
 //! Ends a copy whose destination is on another machine: the same steps as here, each asked of the bcmr there over one
-//! connection. And a sync to there, by one more sync.
+//! connection. A sync to there, by one more sync; and a comparison with there, by what the bcmr there says.
 //!
 //! Must not look at the tree: what is to be known of it is what the other side says, and that it has lacked nothing.
 
 use super::super::along::{Along, along};
 use super::super::format::{Digest, LandedEntry, PlannedAs, PlannedEntry, ShardCounts, Version};
+use super::super::live_there;
 use super::super::requests::Finished;
 use super::super::sums::TreeSums;
 use super::super::there;
@@ -83,6 +84,15 @@ impl PlanEnd<'_> {
         self.tally.deleted.fetch_add(done.deleted, Relaxed);
         let (counts, dirs) = self.counted()?;
         self.ended(&Sum { root: Digest::default(), counts, dirs, further: 0 })
+    }
+
+    /// Ends a comparison with another machine.
+    pub(super) fn compare_there(self, to: &Address, extra: bool) -> Result<Finished> {
+        if extra {
+            let way = there::the_way(self.folder, self.request.way.as_ref())?;
+            live_there::only_there(self.parts(), (to, way), &self.request.policy, &self.tally)?;
+        }
+        self.compared()
     }
 
     /// What the tree comes to, once it has its name; and what the other side told of its end.

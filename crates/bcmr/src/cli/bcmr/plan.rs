@@ -29,6 +29,7 @@ pub(super) const PLAN_EXAMPLES: &str = "Examples:
   bcmr plan /data/src host:dst --out p                a copy to another machine, each shard over a connection of its own
   bcmr plan host:src /data/dst --out p                a copy from there
   bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards; one of the two may be host:...
+  bcmr plan --verb check src host:dst --out p         compare the two, in shards
   bcmr plan --verb remove old --out p                 remove a tree, in shards";
 
 #[derive(Debug, Args)]
@@ -270,12 +271,13 @@ fn there(a: &PlanArgs) -> Result<Option<FarEnd>, Usage> {
     }
     let end = match (far(&a.source)?, far(&a.destination)?) {
         (Some(_), Some(_)) => {
-            let say = "only one of SRC and DST may be on another machine";
-            return Err(Usage::new(say).or("bcmr copy and bcmr sync go between two, without a plan"));
-        }
-        (None, Some(_)) if !matches!(a.verb, PlannedVerb::Copy | PlannedVerb::Sync) => {
-            let say = "a plan to another machine is of a copy or a sync";
-            return Err(Usage::new(say).or("bcmr check compares with another machine by itself"));
+            let usage = Usage::new("only one of SRC and DST may be on another machine");
+            return Err(match a.verb {
+                PlannedVerb::Copy | PlannedVerb::Sync => {
+                    usage.or("bcmr copy and bcmr sync go between two, without a plan")
+                }
+                PlannedVerb::Check | PlannedVerb::Remove => usage,
+            });
         }
         (Some(from), None) => Some(FarEnd::Source(from)),
         (None, to) => to.map(FarEnd::Destination),

@@ -1,0 +1,122 @@
+//! What only a destination on another machine has: the bcmr there is given every name of the plan and tells what else it has, and
+//! of that the source is asked once more.
+//!
+//! Must not know messages, nor delete anything. Nothing is compared here: the shards have done that.
+
+use super::folder::PlanFolder;
+use super::format::{Digest, PlanHeader, Version};
+use super::from;
+use super::places::{below, the_planned_source};
+use super::there::with_all_names;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Change, Event, Front, Question, Summary, Watch};
+use crate::peer::planned::TreeThere;
+use crate::policy::{Compare, CopyPolicy};
+use crate::remote::{Address, Purpose, Way};
+use crate::sender::announce::Extent;
+use crate::tally::Tally;
+use crate::verbs::named_dirs::NamedDirs;
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::errno;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What only it has, and nothing is read for that.
+const EXTRA: Purpose = Purpose::Check { compare: Compare::SizeAndTime, extra: true, alike: false };
+
+/// Hears what the bcmr there tells: of differences only what the source does not have either is passed on, and counted.
+struct ExtraListener<'a> {
+    tally: &'a Tally<'a>,
+    src: &'a Dir,
+    src_path: &'a Path,
+}
+
+impl ExtraListener<'_> {
+    /// Whether the source has it by now. What the plan does not name may have come since.
+    fn source_has(&self, path: &Path) -> Result<bool> {
+        let fail = |e| Error::os(Op::Stat, self.src_path.join(path), e);
+        let path = path.as_os_str().as_bytes();
+        let (above, name) =
+            match path.iter().rposition(|b| *b == b'/').and_then(|at| path.split_at_checked(at)) {
+                Some((above, name)) => (above, name.strip_prefix(b"/").unwrap_or(name)),
+                None => (&b""[..], path),
+            };
+        // What is no name can be nothing's.
+        let Some(name) = NameBuf::new(name) else { return Ok(false) };
+        match below(self.src, above) {
+            Ok(dir) => dir.look(name.as_name()).map(|has| has.is_some()).map_err(fail),
+            Err(e) if is_other(&e) => Ok(false),
+            Err(e) => Err(fail(e)),
+        }
+    }
+}
+
+fn is_other(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(errno::ENOENT | errno::ENOTDIR | errno::ELOOP))
+}
+
+impl Front for ExtraListener<'_> {
+    fn event(&self, event: Event) {
+        let front = self.tally.watch.front;
+        let Event::Difference { change, path, .. } = &event else { return front.event(event) };
+        if *change != Change::Extra {
+            return;
+        }
+        match self.source_has(path) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.tally.differences.fetch_add(1, Relaxed);
+                front.event(event);
+            }
+            Err(e) => self.tally.fail(e),
+        }
+    }
+
+    fn ask(&self, question: Question) -> bool {
+        self.tally.watch.front.ask(question)
+    }
+
+    fn lend_terminal(&self, lent: bool) {
+        self.tally.watch.front.lend_terminal(lent);
+    }
+}
+
+/// Has told what only the destination of a plan has, which is `to`.
+///
+/// # Errors
+/// The source is another one, or lacks what the plan names; or the connection was lost. Then not all of it was told.
+pub(super) fn only_there(
+    plan: (&PlanFolder, &PlanHeader, &Digest),
+    (to, way): (&Address, &Way),
+    policy: &CopyPolicy,
+    tally: &Tally<'_>,
+) -> Result<()> {
+    let (folder, header, _) = plan;
+    let src_path = PathBuf::from(OsStr::from_bytes(&header.source));
+    let src = Dir::open(&src_path).map_err(|e| Error::os(Op::OpenDirectory, &src_path, e))?;
+    the_planned_source(&src, header)?;
+    let enters = |path: &[u8], version: &Version| -> Result<()> {
+        let shown = || src_path.join(OsStr::from_bytes(path));
+        let now = below(&src, path).and_then(|dir| dir.info());
+        if now.map_err(|e| Error::os(Op::OpenDirectory, shown(), e))?.ino == version.ino {
+            return Ok(());
+        }
+        Err(Error::ours(Code::SourceChanged, Op::OpenDirectory, shown(), Reason::SourceIsAnother))
+    };
+    let listener = ExtraListener { tally, src: &src, src_path: &src_path };
+    let watch = Watch { front: &listener, items: false, ..tally.watch };
+    let policy = from::walking(policy);
+    let tree = TreeThere::reach_compared((to, way), (&policy, EXTRA), watch)?;
+    let told = with_all_names(plan, watch.cancel, &enters, |names| {
+        tree.compare(&src_path, (names, &NamedDirs::default()), Extent::All, (&policy, EXTRA))
+    });
+    let Summary { failed, codes, cancelled, .. } = tree.end(told)?;
+    if cancelled {
+        return Err(Error::ours(Code::Interrupted, Op::FinishPlan, &folder.path, Reason::Interrupted));
+    }
+    tally.failed_below(&Summary { failed, codes, ..Summary::default() });
+    Ok(())
+}
