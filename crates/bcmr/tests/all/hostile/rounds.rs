@@ -162,6 +162,11 @@ fn compares(w: &mut Wire, events: &[Event<'_>], (failed, counted): (u64, u64)) -
     (dirs, files)
 }
 
+/// All that it has said.
+fn told_by(outcome: &Outcome) -> String {
+    [&*outcome.out, &outcome.err].map(String::from_utf8_lossy).concat()
+}
+
 fn planned(shards: &str) -> Place {
     let place = Place::new();
     place.tmp.file("dst/src/d/f", "x");
@@ -220,15 +225,18 @@ fn what_a_server_tells_of_a_plan_that_is_compared() {
     let shard = place.attack("shard", &["shard", "DST/p", "0"], |w| {
         compares(w, &[told(b"../../secret", 0), told(b"d\x1b[2J", 2)], (0, u64::MAX));
     });
-    let out = shard.ok().said();
-    assert!(!out.contains('\u{1b}'), "{out:?}");
+    let out = told_by(&shard.ok());
+    assert!(!out.contains('\u{1b}') && out.contains("1 to add"), "{out:?}");
     let paths: [&[u8]; 9] =
         [b"", b"..", b"../own", b"/etc/passwd", b"d/..", b"d/../d/f", b"d/f", b"d/own", b"own/\x1b[2J"];
-    let events: Vec<_> = paths.iter().map(|path| told(path, 1)).chain([told(b"d/f", 2)]).collect();
+    let other = [told(b"d/f", 2), told(b"lacked", 0), told(b"differs", 2)];
+    let events: Vec<_> = paths.iter().map(|path| told(path, 1)).chain(other).collect();
     let end = place.attack("finish", &["finish", "DST/p"], |w| {
         compares(w, &events, (0, 3));
     });
-    let out = end.said();
-    assert!(!out.contains('\u{1b}') && !out.contains("d/f\n"), "{out:?}");
-    assert!(out.contains("own"), "{out:?}");
+    let out = told_by(&end);
+    assert!(!out.contains('\u{1b}') && !out.contains("d/f\n") && out.contains("-   own "), "{out:?}");
+    // The shards have told what differs.
+    assert!(!out.contains("lacked") && !out.contains("differs"), "{out:?}");
+    assert_eq!(end.code, 1, "{out:?}");
 }
