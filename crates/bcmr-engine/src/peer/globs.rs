@@ -3,7 +3,7 @@
 //! Must not know what is done with the names. A path that is there under this very name means itself, whatever is in it.
 
 use super::features::OURS;
-use super::talk::{await_answer, send, shown_path};
+use super::talk::{ask_info, await_answer, send, shown_path, unexpected};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
@@ -157,18 +157,10 @@ impl Asking<'_> {
     }
 
     fn is_there(&self, address: &Address, path: &[u8]) -> Result<bool> {
-        send(self.peer, &Message::Stat { path, follow: false })?;
-        let frame = await_answer(self.peer, self.cancel)?;
-        match frame.message()? {
-            Message::Info(_) => Ok(true),
-            Message::Error(trouble) => {
-                let e = error_of(&trouble);
-                match e.code {
-                    Code::NotFound | Code::NotDirectory => Ok(false),
-                    _ => Err(Error { path: shown_path(address, &e.path), ..e }),
-                }
-            }
-            _ => Err(unexpected(address)),
+        let question = Message::Stat { path, follow: false };
+        match ask_info(self.peer, address, &question, self.cancel, |_| Ok(true)) {
+            Err(e) if matches!(e.code, Code::NotFound | Code::NotDirectory) => Ok(false),
+            other => other,
         }
     }
 
@@ -180,10 +172,6 @@ impl Asking<'_> {
         let shown = shown_path(address, Path::new(&address.path));
         Err(Error::ours(Code::Limit, Op::Stat, shown, Reason::TooManyNames))
     }
-}
-
-fn unexpected(address: &Address) -> Error {
-    Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::AnswerToAnother)
 }
 
 #[cfg(test)]

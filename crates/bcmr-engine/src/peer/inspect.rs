@@ -3,9 +3,9 @@
 //! Must not know how any answer is shown.
 
 use super::features::{OURS, offered_by_receiver};
-use super::talk::{await_answer, no_stream, send, send_frames, shown_path, split_by_greeting};
+use super::talk::{await_answer, no_stream, send, send_frames, shown_path, split_by_greeting, unexpected};
 use crate::alter::OwnersBy;
-use crate::error::{Code, Error, Op, Reason, Result};
+use crate::error::{Code, Error, Result};
 use crate::event::Cancel;
 use crate::peer::incoming::kind_of;
 use crate::policy::FilterSpec;
@@ -82,10 +82,6 @@ fn ask(
             Err(e)
         }
     }
-}
-
-fn unexpected(address: &Address) -> Error {
-    Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::AnswerToAnother)
 }
 
 /// What an entry says, for people.

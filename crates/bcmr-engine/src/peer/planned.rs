@@ -9,8 +9,8 @@ use super::features::offered;
 use super::names::send_all_but_last;
 use super::policy_wire::{Lists, policy_out};
 use super::sending::send_all;
-use super::talk::{await_answer, prefix, send, shown_path};
-use crate::error::{Code, Error, Op, Reason, Result};
+use super::talk::{ask_info, prefix, send, shown_path, unexpected};
+use crate::error::{Code, Error, Op, Result};
 use crate::event::{Summary, Watch};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
@@ -21,7 +21,6 @@ use crate::sender::sending::How;
 use crate::sender::walk::SourceDir;
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{Peer, Terms};
-use crate::trouble::error_of;
 use crate::verbs::named_dirs::NamedDirs;
 use bcmr_wire::handshake::{Features, guarantees, wide};
 use bcmr_wire::limits::TREE_LINKS_MAX;
@@ -127,20 +126,11 @@ impl<'a> TreeThere<'a> {
 
     fn step(&self, step: TreeStep<'_>) -> Result<TreeFound> {
         let path = self.to.path.as_os_str().as_bytes();
-        send(&self.peer, &Message::Tree { path, plan: self.plan, step })?;
-        let frame = await_answer(&self.peer, self.watch.cancel)?;
-        let refused = || Error::ours(Code::Protocol, Op::TalkTo, &self.to.host, Reason::AnswerToAnother);
-        match frame.message()? {
-            Message::Info(entry) => {
-                let name = NameBuf::new(entry.name).ok_or_else(refused)?;
-                Ok(TreeFound { name, ino: entry.ino })
-            }
-            Message::Error(trouble) => {
-                let e = error_of(&trouble);
-                Err(Error { path: shown_path(&self.to, &e.path), ..e })
-            }
-            _ => Err(refused()),
-        }
+        let question = Message::Tree { path, plan: self.plan, step };
+        ask_info(&self.peer, &self.to, &question, self.watch.cancel, |entry| {
+            let name = NameBuf::new(entry.name).ok_or_else(|| unexpected(&self.to))?;
+            Ok(TreeFound { name, ino: entry.ino })
+        })
     }
 
     /// That what is compared is a directory, if it is there.
@@ -149,19 +139,15 @@ impl<'a> TreeThere<'a> {
     /// It is none, or cannot be looked at.
     pub(crate) fn is_directory_if_there(&self) -> Result<()> {
         let path = self.to.path.as_os_str().as_bytes();
-        send(&self.peer, &Message::Stat { path, follow: true })?;
-        let frame = await_answer(&self.peer, self.watch.cancel)?;
-        match frame.message()? {
-            Message::Error(trouble) => match error_of(&trouble) {
-                e if e.code == Code::NotFound => Ok(()),
-                e => Err(Error { path: shown_path(&self.to, &e.path), ..e }),
-            },
-            Message::Info(entry) if entry.kind == message::Kind::Dir => Ok(()),
-            Message::Info(_) => {
-                let is_none = io::Error::from_raw_os_error(errno::ENOTDIR);
-                Err(Error::os(Op::Stat, shown_path(&self.to, &self.to.path), is_none))
-            }
-            _ => Err(Error::ours(Code::Protocol, Op::TalkTo, &self.to.host, Reason::AnswerToAnother)),
+        let question = Message::Stat { path, follow: true };
+        let is_directory = ask_info(&self.peer, &self.to, &question, self.watch.cancel, |entry| {
+            let is_none = || io::Error::from_raw_os_error(errno::ENOTDIR);
+            let none = || Error::os(Op::Stat, shown_path(&self.to, &self.to.path), is_none());
+            if entry.kind == message::Kind::Dir { Ok(()) } else { Err(none()) }
+        });
+        match is_directory {
+            Err(e) if e.code == Code::NotFound => Ok(()),
+            other => other,
         }
     }
 
@@ -274,8 +260,14 @@ impl<'a> TreeThere<'a> {
         let lists = Lists::of(policy)?;
         let sent = policy_out(policy, &lists, self.way.fast, self.way.dedup, self.way.compress, purpose);
         let compares = purpose != Purpose::Copy;
-        // A directory that is compared is sent by its name.
-        let policy = &CopyPolicy { recursive: policy.recursive || compares, ..policy.clone() };
+        let by_name;
+        let policy = if compares {
+            // A directory that is compared is sent by its name. The server hears nothing of that: one that is missing is one lack.
+            by_name = CopyPolicy { recursive: true, ..policy.clone() };
+            &by_name
+        } else {
+            policy
+        };
         let path = self.to.path.as_os_str().as_bytes();
         let (target, items) = (message::Target::Exactly, self.watch.items);
         send(&self.peer, &Message::Put { policy: sent, target, path, operands: 0, items })?;

@@ -8,7 +8,7 @@ use super::features::{agreed_accounts, needed_of_sender, offered};
 use super::machine::machine_number;
 use super::policy_wire::{Lists, policy_out};
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
-use super::talk::{await_answer, no_stream, prefix, send, shown_path};
+use super::talk::{ask_info, no_stream, prefix, send, shown_path};
 use super::telling::{EntryListener, EntryTeller};
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -28,7 +28,6 @@ use crate::sender::filter::Filter;
 use crate::tally::Tally;
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{Peer, Terms};
-use crate::trouble::error_of;
 use crate::verbs::entry_pair::Visit;
 use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::nameless::TreeNames;
@@ -196,21 +195,15 @@ impl<'a> SourceThere<'a> {
     /// The connection was lost, or it cannot be looked at.
     pub(crate) fn identity(&self, path: &Path) -> Result<(u64, u64)> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        send(&self.peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
-        let frame = await_answer(&self.peer, self.watch.cancel)?;
-        match frame.message()? {
-            Message::Info(entry) if entry.ino != 0 => Ok((entry.dev, entry.ino)),
+        let question = Message::Stat { path: path.as_os_str().as_bytes(), follow: true };
+        ask_info(&self.peer, &self.from, &question, self.watch.cancel, |entry| {
             // An older bcmr does not say it.
-            Message::Info(_) => {
+            let untold = || {
                 let (shown, why) = (shown_path(&self.from, path), Reason::IdentityNotTold);
-                Err(Error::ours(Code::Unsupported, Op::Stat, shown, why))
-            }
-            Message::Error(trouble) => {
-                let e = error_of(&trouble);
-                Err(Error { path: shown_path(&self.from, &e.path), ..e })
-            }
-            _ => Err(Error::ours(Code::Protocol, Op::TalkTo, &self.from.host, Reason::AnswerToAnother)),
-        }
+                Error::ours(Code::Unsupported, Op::Stat, shown, why)
+            };
+            if entry.ino == 0 { Err(untold()) } else { Ok((entry.dev, entry.ino)) }
+        })
     }
 
     /// The path of the source there.

@@ -9,7 +9,7 @@ use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::stream::Stream;
 use crate::transport::{self, Peer};
 use crate::trouble::error_of;
-use bcmr_wire::message::Message;
+use bcmr_wire::message::{Entry, Message};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,6 +59,34 @@ pub(super) fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<boo
     let frame = await_answer(peer, cancel)?;
     // What else may be wrong with it is told when it is the target.
     Ok(matches!(frame.message()?, Message::Error(trouble) if error_of(&trouble).code == Code::NotFound))
+}
+
+/// Asks about something below `address`, and gives what the answer says of it to `take`.
+///
+/// # Errors
+/// There is no answer, or it is an error, with the path as it is shown; or those of `take`.
+pub(super) fn ask_info<T>(
+    peer: &Peer,
+    address: &Address,
+    question: &Message<'_>,
+    cancel: &Cancel,
+    take: impl FnOnce(&Entry<'_>) -> Result<T>,
+) -> Result<T> {
+    send(peer, question)?;
+    let frame = await_answer(peer, cancel)?;
+    match frame.message()? {
+        Message::Info(entry) => take(&entry),
+        Message::Error(trouble) => {
+            let e = error_of(&trouble);
+            Err(Error { path: shown_path(address, &e.path), ..e })
+        }
+        _ => Err(unexpected(address)),
+    }
+}
+
+/// An answer that is none to what was asked.
+pub(super) fn unexpected(address: &Address) -> Error {
+    Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::AnswerToAnother)
 }
 
 /// Waits for the answer to a request, unless the user stops it.
