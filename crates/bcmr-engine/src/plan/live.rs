@@ -7,7 +7,7 @@ use super::along::{Along, along};
 use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedEntry, Version};
 use super::from::{self, NAMES_BYTES_MAX, NAMES_MAX};
-use super::places::{below, the_planned_source};
+use super::places::{below, is_other, the_planned_source};
 use super::there::path_of;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
@@ -21,11 +21,9 @@ use crate::tally::Tally;
 use crate::verbs::check::Check;
 use crate::verbs::operands::{self, Place};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
-use fastcopy::errno;
 use fastcopy::meta::Info;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -81,10 +79,6 @@ struct Sides {
     node: Arc<Node>,
     /// Hashes of the names that the plan has in it: two names of one hash cost a name that stays.
     names: Vec<u64>,
-}
-
-fn is_other(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(errno::ENOENT | errno::ENOTDIR | errno::ELOOP))
 }
 
 impl Looking<'_, '_> {

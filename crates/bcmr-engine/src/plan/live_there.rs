@@ -6,7 +6,7 @@
 use super::folder::PlanFolder;
 use super::format::{Digest, PlanHeader, Version};
 use super::from;
-use super::places::{below, the_planned_source};
+use super::places::{below, is_other, the_planned_source};
 use super::there::with_all_names;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Front, Question, Summary, Watch};
@@ -17,9 +17,7 @@ use crate::sender::announce::Extent;
 use crate::tally::Tally;
 use crate::verbs::named_dirs::NamedDirs;
 use fastcopy::dir::{Dir, NameBuf};
-use fastcopy::errno;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -54,10 +52,6 @@ impl ExtraListener<'_> {
     }
 }
 
-fn is_other(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(errno::ENOENT | errno::ENOTDIR | errno::ELOOP))
-}
-
 impl Front for ExtraListener<'_> {
     fn event(&self, event: Event) {
         let front = self.tally.watch.front;
@@ -84,7 +78,7 @@ impl Front for ExtraListener<'_> {
     }
 }
 
-/// Has told what only the destination of a plan has, which is `to`.
+/// Tells what only the destination of a plan has; it is at `to`.
 ///
 /// # Errors
 /// The source is another one, or lacks what the plan names; or the connection was lost. Then not all of it was told.

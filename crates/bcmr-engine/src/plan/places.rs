@@ -78,5 +78,10 @@ pub(super) fn below(top: &Dir, path: &[u8]) -> io::Result<Dir> {
     Ok(here)
 }
 
+/// Whether there is no such directory: nothing, or something else.
+pub(super) fn is_other(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(errno::ENOENT | errno::ENOTDIR | errno::ELOOP))
+}
+
 /// Paths shorter than this are opened by one call.
 const PATH_BYTES_MAX: usize = 4000;

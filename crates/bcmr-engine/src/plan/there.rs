@@ -140,7 +140,7 @@ pub(super) fn bring(
     tree.bring(source, &mut Cursor::new(names.join(&0)), policy)
 }
 
-/// Has compared what these directories name with what the destination has, `dirs` among the directories. What differs is told.
+/// Has the other machine compare these names with what it has; of directories those that `dirs` says. What differs is told.
 ///
 /// # Errors
 /// The connection was lost.
