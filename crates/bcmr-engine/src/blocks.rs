@@ -96,7 +96,7 @@ pub(crate) fn values_of(file: &OwnedFd) -> Option<Vec<Cv>> {
     values.collect()
 }
 
-/// The beginning of a hash, as a number that stands for it where a few that agree do no harm.
+/// The beginning of a hash as a number, for a caller that compares the whole content in the end.
 pub(crate) fn hash_key(hash: &[u8; 32]) -> u64 {
     hash.first_chunk().copied().map_or(0, u64::from_le_bytes)
 }
