@@ -22,6 +22,15 @@ const SSH_TRIES_BYTES: usize = 17;
 const CONNECT_MAX: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(5);
 
+/// What came of it.
+enum Begun {
+    Shared(SharedSsh),
+    /// It ended before it was of use: as far as is known the account does not run what was to hold it.
+    Ended,
+    /// This ssh or the user's configuration is not for that, or it did not work out.
+    Not,
+}
+
 /// Connects and logs in, with its socket in a private directory below one of `bases`. `None`: this ssh or the user's
 /// configuration is not for that, or it did not work out; then each ssh connects by itself.
 ///
@@ -34,15 +43,27 @@ pub(crate) fn begin(
     bases: &[PathBuf],
     cancel: &Cancel,
 ) -> Result<Option<SharedSsh>> {
+    let begun = match (once(address, way, held_by, bases, cancel)?, held_by) {
+        (Begun::Ended, HeldBy::Command) => once(address, way, HeldBy::Sftp, bases, cancel)?,
+        (begun, _) => begun,
+    };
+    Ok(match begun {
+        Begun::Shared(shared) => Some(shared),
+        Begun::Ended | Begun::Not => None,
+    })
+}
+
+/// The same, held by that alone.
+fn once(address: &Address, way: &Way, held_by: HeldBy, bases: &[PathBuf], cancel: &Cancel) -> Result<Begun> {
     // First of all, before anything is run.
     let plain = ssh::arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, held_by.word())?;
-    let Some(program) = ssh::open_ssh(way) else { return Ok(None) };
-    let Some(configured) = ssh::configuration(program, &plain) else { return Ok(None) };
+    let Some(program) = ssh::open_ssh(way) else { return Ok(Begun::Not) };
+    let Some(configured) = ssh::configuration(program, &plain) else { return Ok(Begun::Not) };
     if !may_share(&configured) {
-        return Ok(None);
+        return Ok(Begun::Not);
     }
     let bases: Vec<PathBuf> = bases.iter().filter(|base| fits(base)).cloned().collect();
-    let Ok(dir) = SocketDir::for_ssh(&bases) else { return Ok(None) };
+    let Ok(dir) = SocketDir::for_ssh(&bases) else { return Ok(Begun::Not) };
     let ciphers = ssh::judged_ciphers(program, &configured, address);
     let args = ssh::arguments_for(address, way, Nth::Shares(dir.path(), held_by), ciphers, held_by.word())?;
     // What was typed counts more: `-S none`, say.
@@ -50,7 +71,7 @@ pub(crate) fn begin(
     let is_ours = |text: String| ssh::said(&text, "controlpath").is_some_and(|path| path == dir.path());
     if !effective.is_some_and(is_ours) {
         drop(dir.remove());
-        return Ok(None);
+        return Ok(Begun::Not);
     }
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -70,7 +91,7 @@ fn until_it_listens(
     dir: SocketDir,
     (address, way): (&Address, &Way),
     cancel: &Cancel,
-) -> Result<Option<SharedSsh>> {
+) -> Result<Begun> {
     let notes = Notes::default();
     let listener = child.stderr.take().and_then(|stderr| notes.listener(stderr));
     let until = Instant::now() + CONNECT_MAX;
@@ -78,7 +99,7 @@ fn until_it_listens(
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) if dir.has_socket() => {
-                return Ok(Some(SharedSsh::over(child, dir, notes.take())));
+                return Ok(Begun::Shared(SharedSsh::over(child, dir, notes.take())));
             }
             Ok(None) if cancel.is_set() => {
                 shared::end(child, &dir);
@@ -88,7 +109,7 @@ fn until_it_listens(
             Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
             Ok(None) | Err(_) => {
                 shared::end(child, &dir);
-                return Ok(None);
+                return Ok(Begun::Not);
             }
         }
     };
@@ -100,7 +121,8 @@ fn until_it_listens(
         Some(code) if way.retries == 0 || !code.is_retryable() => {
             Err(ssh::not_connected(code, address, &said))
         }
-        _ => Ok(None),
+        _ if status.code() == Some(ssh::EXIT_SSH) => Ok(Begun::Not),
+        _ => Ok(Begun::Ended),
     }
 }
 
