@@ -23,7 +23,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What came of it.
-enum Begun {
+enum Beginning {
     Shared(SharedSsh),
     /// It ended before it was of use: as far as is known the account does not run what was to hold it.
     Ended,
@@ -44,26 +44,32 @@ pub(crate) fn begin(
     cancel: &Cancel,
 ) -> Result<Option<SharedSsh>> {
     let begun = match (once(address, way, held_by, bases, cancel)?, held_by) {
-        (Begun::Ended, HeldBy::Command) => once(address, way, HeldBy::Sftp, bases, cancel)?,
-        (begun, _) => begun,
+        (Beginning::Ended, HeldBy::Command) => once(address, way, HeldBy::Sftp, bases, cancel)?,
+        (other, _) => other,
     };
     Ok(match begun {
-        Begun::Shared(shared) => Some(shared),
-        Begun::Ended | Begun::Not => None,
+        Beginning::Shared(shared) => Some(shared),
+        Beginning::Ended | Beginning::Not => None,
     })
 }
 
 /// The same, held by that alone.
-fn once(address: &Address, way: &Way, held_by: HeldBy, bases: &[PathBuf], cancel: &Cancel) -> Result<Begun> {
+fn once(
+    address: &Address,
+    way: &Way,
+    held_by: HeldBy,
+    bases: &[PathBuf],
+    cancel: &Cancel,
+) -> Result<Beginning> {
     // First of all, before anything is run.
     let plain = ssh::arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, held_by.word())?;
-    let Some(program) = ssh::open_ssh(way) else { return Ok(Begun::Not) };
-    let Some(configured) = ssh::configuration(program, &plain) else { return Ok(Begun::Not) };
+    let Some(program) = ssh::open_ssh(way) else { return Ok(Beginning::Not) };
+    let Some(configured) = ssh::configuration(program, &plain) else { return Ok(Beginning::Not) };
     if !may_share(&configured) {
-        return Ok(Begun::Not);
+        return Ok(Beginning::Not);
     }
     let bases: Vec<PathBuf> = bases.iter().filter(|base| fits(base)).cloned().collect();
-    let Ok(dir) = SocketDir::for_ssh(&bases) else { return Ok(Begun::Not) };
+    let Ok(dir) = SocketDir::for_ssh(&bases) else { return Ok(Beginning::Not) };
     let ciphers = ssh::judged_ciphers(program, &configured, address);
     let args = ssh::arguments_for(address, way, Nth::Shares(dir.path(), held_by), ciphers, held_by.word())?;
     // What was typed counts more: `-S none`, say.
@@ -71,7 +77,7 @@ fn once(address: &Address, way: &Way, held_by: HeldBy, bases: &[PathBuf], cancel
     let is_ours = |text: String| ssh::said(&text, "controlpath").is_some_and(|path| path == dir.path());
     if !effective.is_some_and(is_ours) {
         drop(dir.remove());
-        return Ok(Begun::Not);
+        return Ok(Beginning::Not);
     }
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -91,7 +97,7 @@ fn until_it_listens(
     dir: SocketDir,
     (address, way): (&Address, &Way),
     cancel: &Cancel,
-) -> Result<Begun> {
+) -> Result<Beginning> {
     let notes = Notes::default();
     let listener = child.stderr.take().and_then(|stderr| notes.listener(stderr));
     let until = Instant::now() + CONNECT_MAX;
@@ -99,7 +105,7 @@ fn until_it_listens(
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) if dir.has_socket() => {
-                return Ok(Begun::Shared(SharedSsh::over(child, dir, notes.take())));
+                return Ok(Beginning::Shared(SharedSsh::over(child, dir, notes.take())));
             }
             Ok(None) if cancel.is_set() => {
                 shared::end(child, &dir);
@@ -109,7 +115,7 @@ fn until_it_listens(
             Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
             Ok(None) | Err(_) => {
                 shared::end(child, &dir);
-                return Ok(Begun::Not);
+                return Ok(Beginning::Not);
             }
         }
     };
@@ -121,8 +127,8 @@ fn until_it_listens(
         Some(code) if way.retries == 0 || !code.is_retryable() => {
             Err(ssh::not_connected(code, address, &said))
         }
-        _ if status.code() == Some(ssh::EXIT_SSH) => Ok(Begun::Not),
-        _ => Ok(Begun::Ended),
+        _ if status.code() == Some(ssh::EXIT_SSH) => Ok(Beginning::Not),
+        _ => Ok(Beginning::Ended),
     }
 }
 
