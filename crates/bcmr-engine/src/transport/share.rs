@@ -121,14 +121,16 @@ fn until_it_listens(
     };
     drop(dir.remove());
     ssh::hear_out(listener);
+    if status.code() != Some(ssh::EXIT_SSH) {
+        return Ok(Beginning::Ended);
+    }
     // What may be otherwise in a moment is tried again as ever, where that was asked for; and so is what is not understood.
     let said = notes.take();
-    match ssh::judge_words(&said).filter(|_| status.code() == Some(ssh::EXIT_SSH)) {
+    match ssh::judge_words(&said) {
         Some(code) if way.retries == 0 || !code.is_retryable() => {
             Err(ssh::not_connected(code, address, &said))
         }
-        _ if status.code() == Some(ssh::EXIT_SSH) => Ok(Beginning::Not),
-        _ => Ok(Beginning::Ended),
+        _ => Ok(Beginning::Not),
     }
 }
 

@@ -267,7 +267,7 @@ fn carry(job: &RemoteJob, lines: &Lines, watch: Watch<'_>, by_scp: &AtomicBool) 
         });
         return done.map_err(Absent::error);
     }
-    let absent = match with_peer(address, reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
+    let absent = match with_peer_over(address, reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
         Err(Absent::Peer(e)) => e,
         Err(Absent::Other(e)) => return Err(e),
         Ok(summary) => return Ok(summary),
@@ -369,9 +369,20 @@ pub fn with_peer<T>(
     reach: &Reach,
     cancel: &Cancel,
     note: &dyn Fn(String),
+    ask: impl FnMut(&Way) -> Result<T>,
+) -> std::result::Result<T, Absent> {
+    let reach = sharing(address, reach, cancel).map_err(Absent::Other)?;
+    with_peer_over(address, &reach, cancel, note, ask)
+}
+
+/// The same, where what may be shared is shared already.
+fn with_peer_over<T>(
+    address: &Address,
+    reach: &Reach,
+    cancel: &Cancel,
+    note: &dyn Fn(String),
     mut ask: impl FnMut(&Way) -> Result<T>,
 ) -> std::result::Result<T, Absent> {
-    let reach = &sharing(address, reach, cancel).map_err(Absent::Other)?;
     let done = with_program(address, reach, cancel, note, &mut ask);
     match &done {
         Err(Absent::Other(e)) if e.code == Code::NoPeer && reach.way.run_as != RunAs::Login => {}
