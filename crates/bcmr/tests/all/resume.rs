@@ -19,7 +19,7 @@
 //! | S13 | each mode says what it checks | `fast_says_what_it_assumes`, `append_rules` |
 
 use crate::common::remote::{kill, signal, within};
-use crate::common::{HUNG, places};
+use crate::common::{HUNG, free, places};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -842,12 +842,6 @@ impl Drop for Mount {
     }
 }
 
-/// What the file system of `dir` has free, in bytes.
-fn room(dir: &Path) -> u64 {
-    let free = rustix::fs::statvfs(dir).unwrap();
-    free.f_bavail * free.f_frsize
-}
-
 #[test]
 fn no_room_and_then_room() {
     let place = Place::new(0);
@@ -874,7 +868,7 @@ fn no_room_and_then_room() {
             part.set_len(len - 1).unwrap();
             part.set_len(len).unwrap();
             drop(part);
-            let taken = room(&out_dir).saturating_sub(leave * MIB as u64);
+            let taken = free(&out_dir).unwrap().saturating_sub(leave * MIB as u64);
             let heavy = File::create(inner.at("ballast")).unwrap();
             rustix::fs::fallocate(&heavy, rustix::fs::FallocateFlags::empty(), 0, taken.max(1)).ok();
             let out = place.run(&words);
@@ -895,7 +889,7 @@ fn no_room_and_then_room() {
                 let mark = File::create(inner.at(name)).unwrap();
                 mark.sync_all().unwrap();
             }
-            let free = room(&out_dir);
+            let free = free(&out_dir).unwrap();
             let out = place.run(&words);
             assert_eq!(
                 out.status.code(),

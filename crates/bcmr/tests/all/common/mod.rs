@@ -81,11 +81,16 @@ fn disk() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
+/// What the file system of `path` has free, in bytes.
+pub fn free(path: &Path) -> rustix::io::Result<u64> {
+    rustix::fs::statvfs(path).map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize))
+}
+
 /// A file system in memory, where there is one and it has room for what tests make at once.
 fn memory() -> Option<&'static Path> {
     const ROOM: u64 = 4 << 30;
     let shm = Path::new("/dev/shm");
-    let room = || rustix::fs::statvfs(shm).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM);
+    let room = || free(shm).is_ok_and(|bytes| bytes >= ROOM);
     static HAS_ROOM: OnceLock<bool> = OnceLock::new();
     (dev(shm)? != dev(disk())? && *HAS_ROOM.get_or_init(room)).then_some(shm)
 }
