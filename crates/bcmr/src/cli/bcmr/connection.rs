@@ -7,7 +7,7 @@ use super::columns::{
     Row,
     Scp::{Keeps, Loses, LosesIf},
 };
-use super::order::values;
+use super::order::{FromPlaces, InOrder, values};
 use super::size::rate;
 use crate::address;
 use crate::config::{CompressWord, Config, PlaneWord, Words};
@@ -24,6 +24,8 @@ use std::sync::Arc;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connecting to another machine")]
 pub struct ConnectArgs {
+    #[command(flatten)]
+    pub passed: InOrder<Passed>,
     /// Connect with CMD instead of ssh; it is split into words as a shell would, but no shell runs
     #[arg(hide_short_help = true, long, value_name = "CMD")]
     pub ssh: Option<String>,
@@ -62,9 +64,6 @@ pub struct ConnectArgs {
     /// Do not, whatever the configuration says
     #[arg(hide_short_help = true, long, overrides_with = "bootstrap")]
     pub no_bootstrap: bool,
-    /// `-o`, `-J`, `--identity` and `-F` as ssh wants them, in the order they were typed.
-    #[arg(skip)]
-    pub passed: Vec<OsString>,
 }
 
 // How a copy travels.
@@ -138,18 +137,23 @@ impl ConnectArgs {
             remote_sudo: None,
             bootstrap: false,
             no_bootstrap: false,
-            passed: Vec::new(),
+            passed: InOrder::default(),
         }
     }
+}
 
-    /// Puts ssh's options into the order they were typed.
-    pub(super) fn order(&mut self, m: &ArgMatches) {
+/// `-o`, `-J`, `--identity` and `-F` as ssh wants them, in the order they were typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed(pub Vec<OsString>);
+
+impl FromPlaces for Passed {
+    fn from_places(m: &ArgMatches) -> Passed {
         let mut passed: Vec<(usize, &str, OsString)> = Vec::new();
         for (id, flag) in [("option", "-o"), ("jump", "-J"), ("identity", "-i"), ("ssh_config", "-F")] {
             passed.extend(values(m, id).map(|(at, value)| (at, flag, value)));
         }
         passed.sort_by_key(|p| p.0);
-        self.passed = passed.into_iter().flat_map(|(_, flag, value)| [flag.into(), value]).collect();
+        Passed(passed.into_iter().flat_map(|(_, flag, value)| [flag.into(), value]).collect())
     }
 }
 
@@ -273,7 +277,7 @@ pub fn reach(
     };
     let way = Way {
         ssh,
-        options: c.passed.clone(),
+        options: c.passed.0.0.clone(),
         program,
         run_as: c.remote_sudo.clone().map_or(RunAs::Login, RunAs::Sudo),
         parallel: parallel.map(usize::from),

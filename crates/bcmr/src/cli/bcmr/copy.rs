@@ -32,7 +32,7 @@ use bcmr_engine::policy::{
     Sharing, Sparse, SyncPlan, Target,
 };
 use bcmr_engine::remote::Purpose;
-use clap::{ArgMatches, Args, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use std::path::{Path, PathBuf};
 
 /// What most copies are.
@@ -131,15 +131,6 @@ pub struct CopyArgs {
     pub output: OutputArgs,
     #[command(flatten)]
     pub io: IoArgs,
-}
-
-impl CopyArgs {
-    /// What the order of the options says.
-    pub(super) fn order(&mut self, m: &ArgMatches) {
-        self.filters.order(m);
-        self.keep.order(m);
-        self.connect.order(m);
-    }
 }
 
 /// `--reflink` and `--sparse`.
@@ -331,7 +322,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         follow: follow(&a.links, &a.keep, recursive),
         follow_destination: follow_destination(a.follow_destination),
         above: above(a.mkpath),
-        preserve: fake_super::held(&a.fake, preserved(&a.owners, preserve(&a.keep.steps))),
+        preserve: fake_super::held(&a.fake, preserved(&a.owners, preserve(&a.keep.steps.0))),
         alter: alter(&a.owners),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,

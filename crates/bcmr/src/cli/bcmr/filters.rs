@@ -1,7 +1,7 @@
 //! Which entries take part. Must not know how a pattern is matched, nor read a file: what one says is given.
 
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
-use super::order::values;
+use super::order::{FromPlaces, InOrder, values};
 use super::size::size;
 use super::when::{Moment, when};
 use crate::names;
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What takes part")]
 pub struct FilterArgs {
+    #[command(flatten)]
+    pub rules: InOrder<Vec<RuleArg>>,
     /// Leave out what matches GLOB (gitignore syntax); of all -e and --include, the last that matches decides
     #[arg(short, long, value_name = "GLOB")]
     pub exclude: Vec<String>,
@@ -34,9 +36,6 @@ pub struct FilterArgs {
     pub bcmrignore: bool,
     #[command(flatten)]
     pub bounds: BoundsArgs,
-    /// `--exclude`, `--include` and `--exclude-from` in the order they were typed.
-    #[arg(skip)]
-    pub rules: Vec<RuleArg>,
 }
 
 impl Columns for FilterArgs {
@@ -124,7 +123,7 @@ impl FilterArgs {
     pub(super) fn settle(&mut self, files: &Files<'_>) -> Result<(), Usage> {
         self.bounds.settle(files)?;
         let mut rules = Vec::new();
-        for rule in std::mem::take(&mut self.rules) {
+        for rule in std::mem::take(&mut self.rules.0) {
             match rule {
                 RuleArg::From(file) => {
                     let text = (files.read)(&file).map_err(|e| unreadable("--exclude-from", &file, &e))?;
@@ -134,7 +133,7 @@ impl FilterArgs {
                 typed => rules.push(typed),
             }
         }
-        self.rules = rules;
+        self.rules.0 = rules;
         Ok(())
     }
 }
@@ -169,15 +168,15 @@ fn globs(text: &[u8]) -> Result<Vec<RuleArg>, ()> {
         .collect())
 }
 
-impl FilterArgs {
-    /// Puts globs into the order they were typed.
-    pub(super) fn order(&mut self, m: &ArgMatches) {
+/// Globs in the order they were typed.
+impl FromPlaces for Vec<RuleArg> {
+    fn from_places(m: &ArgMatches) -> Vec<RuleArg> {
         let excludes = values(m, "exclude").map(|(at, glob): (usize, String)| (at, RuleArg::Exclude(glob)));
         let includes = values(m, "include").map(|(at, glob): (usize, String)| (at, RuleArg::Include(glob)));
         let files = values(m, "exclude_from").map(|(at, file): (usize, PathBuf)| (at, RuleArg::From(file)));
         let mut rules: Vec<_> = excludes.chain(includes).chain(files).collect();
         rules.sort_by_key(|r| r.0);
-        self.rules = rules.into_iter().map(|r| r.1).collect();
+        rules.into_iter().map(|r| r.1).collect()
     }
 }
 
@@ -189,7 +188,7 @@ pub(super) fn filter(a: &FilterArgs) -> FilterSpec {
         RuleArg::From(_) => None,
     };
     FilterSpec {
-        rules: a.rules.iter().filter_map(rule).collect(),
+        rules: a.rules.0.iter().filter_map(rule).collect(),
         regexes: a.exclude_regex.clone(),
         gitignore: a.gitignore,
         bcmrignore: a.bcmrignore,

@@ -7,12 +7,15 @@ use super::columns::{
     Scp::{Keeps, Loses},
 };
 use super::metadata::{KeepArgs, KeepStep};
+use super::order::{FromPlaces, InOrder, flag};
 use bcmr_engine::policy::{Follow, FollowDestination};
-use clap::Args;
+use clap::{ArgMatches, Args};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Symbolic links in the source")]
 pub struct LinkArgs {
+    #[command(flatten)]
+    pub last: InOrder<LastLink>,
     /// Copy links as links (the default with -r)
     #[arg(hide_short_help = true, short = 'P', long, overrides_with_all = ["dereference", "follow_operands"])]
     pub no_dereference: bool,
@@ -24,9 +27,23 @@ pub struct LinkArgs {
     pub follow_operands: bool,
 }
 
+/// Where the last of them was typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastLink(Option<usize>);
+
+impl FromPlaces for LastLink {
+    fn from_places(m: &ArgMatches) -> LastLink {
+        LastLink(
+            ["no_dereference", "dereference", "follow_operands"].iter().filter_map(|id| flag(m, id)).max(),
+        )
+    }
+}
+
 pub(super) fn follow(links: &LinkArgs, keep: &KeepArgs, recursive: bool) -> Follow {
-    let archive_last = keep.steps.contains(&KeepStep::Archive { links_said_later: false });
-    if archive_last || links.no_dereference {
+    let LastLink(link) = links.last.0;
+    let says_so =
+        |step: &KeepStep| matches!(step, KeepStep::Archive { at } if link.is_none_or(|link| link < *at));
+    if keep.steps.0.iter().any(says_so) || links.no_dereference {
         Follow::Never
     } else if links.dereference {
         Follow::Always

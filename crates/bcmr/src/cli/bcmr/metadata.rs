@@ -1,13 +1,15 @@
 //! What of the metadata is kept. Must not know how it is kept.
 
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
-use super::order::{flag, values};
+use super::order::{FromPlaces, InOrder, flag, values};
 use bcmr_engine::policy::{Preserve, Strictness};
 use clap::{ArgMatches, Args, ValueEnum};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is kept")]
 pub struct KeepArgs {
+    #[command(flatten)]
+    pub steps: InOrder<Vec<KeepStep>>,
     /// Keep mode, owner and times
     #[arg(short = 'p')]
     pub plain: bool,
@@ -36,9 +38,6 @@ pub struct KeepArgs {
     /// Recursive, with everything kept, links as links, special files made anew; what cannot be kept is an error
     #[arg(long)]
     pub archive: bool,
-    /// All of the above in the order typed, because the last word counts.
-    #[arg(skip)]
-    pub steps: Vec<KeepStep>,
 }
 
 impl Columns for KeepArgs {
@@ -56,9 +55,9 @@ pub enum KeepStep {
     Plain,
     Keep(Attr),
     Drop(Attr),
-    /// Holds whether `-P`, `-L` or `-H` came after it.
+    /// Holds its place: `-P`, `-L` and `-H` count if they came after it.
     Archive {
-        links_said_later: bool,
+        at: usize,
     },
 }
 
@@ -76,20 +75,16 @@ pub enum Attr {
     All,
 }
 
-impl KeepArgs {
-    /// Puts what was typed into one order, because the last word counts.
-    pub(super) fn order(&mut self, m: &ArgMatches) {
+/// The last word counts.
+impl FromPlaces for Vec<KeepStep> {
+    fn from_places(m: &ArgMatches) -> Vec<KeepStep> {
         let mut steps: Vec<(usize, KeepStep)> =
             values(m, "preserve").map(|(at, attr): (usize, Attr)| (at, KeepStep::Keep(attr))).collect();
         steps.extend(values(m, "no_preserve").map(|(at, attr): (usize, Attr)| (at, KeepStep::Drop(attr))));
         steps.extend(flag(m, "plain").map(|at| (at, KeepStep::Plain)));
-        if let Some(at) = flag(m, "archive") {
-            let links = ["no_dereference", "dereference", "follow_operands"];
-            let links_said_later = links.iter().filter_map(|id| flag(m, id)).any(|link| link > at);
-            steps.push((at, KeepStep::Archive { links_said_later }));
-        }
+        steps.extend(flag(m, "archive").map(|at| (at, KeepStep::Archive { at })));
         steps.sort_by_key(|s| s.0);
-        self.steps = steps.into_iter().map(|s| s.1).collect();
+        steps.into_iter().map(|s| s.1).collect()
     }
 }
 

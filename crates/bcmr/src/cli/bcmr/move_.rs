@@ -17,7 +17,7 @@ use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{CopyPolicy, DeleteWhen, Leaving, MoveRequest, Resume, SyncPlan, Verify};
 use bcmr_engine::remote::Purpose;
-use clap::{ArgMatches, Args};
+use clap::Args;
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr move draft.txt final.txt          a rename
@@ -55,12 +55,6 @@ impl MoveArgs {
     pub fn about_here(&self) -> Option<&'static str> {
         let here = self.filters.about_here().or_else(|| self.how.about_here());
         here.or(self.collide.interactive.then_some("-i"))
-    }
-
-    /// What the order of the options says.
-    pub(super) fn order(&mut self, m: &ArgMatches) {
-        self.filters.order(m);
-        self.connect.order(m);
     }
 }
 

@@ -1,6 +1,39 @@
 //! Where on the line an argument stood, for arguments of which the last one counts. Must not know any argument by name.
 
-use clap::{ArgMatches, parser::ValueSource};
+use clap::{ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
+
+/// What follows from where options stood. It is flattened into their group before all of them: as they are read, their places
+/// are gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InOrder<T>(pub T);
+
+/// Reads the places of the options that it knows.
+pub trait FromPlaces {
+    /// By [`values`] and [`flag`].
+    fn from_places(m: &ArgMatches) -> Self;
+}
+
+/// No option of its own.
+impl<T: FromPlaces> Args for InOrder<T> {
+    fn augment_args(definitions: Command) -> Command {
+        definitions
+    }
+
+    fn augment_args_for_update(definitions: Command) -> Command {
+        definitions
+    }
+}
+
+impl<T: FromPlaces> FromArgMatches for InOrder<T> {
+    fn from_arg_matches(m: &ArgMatches) -> Result<InOrder<T>, clap::Error> {
+        Ok(InOrder(T::from_places(m)))
+    }
+
+    fn update_from_arg_matches(&mut self, m: &ArgMatches) -> Result<(), clap::Error> {
+        self.0 = T::from_places(m);
+        Ok(())
+    }
+}
 
 /// Each value of an argument with the place it was typed at.
 pub(super) fn values<T: Clone + Send + Sync + 'static>(

@@ -70,7 +70,8 @@ pub struct SyncArgs {
         conflicts_with_all = [
             "source", "dest", "dry_run", "plan", "checksum", "one_file_system", "mkpath", "both_ways", "exclude",
             "include", "exclude_from", "exclude_regex", "gitignore", "bcmrignore", "verify", "sync", "DeleteArgs", "OldArgs",
-            "EarlierArgs", "BoundsArgs", "OwnerArgs", "FakeSuperArgs", "JobsArg", "RemoteArgs", "ConnectArgs", "IoArgs"
+            "EarlierArgs", "BoundsArgs", "OwnerArgs", "FakeSuperArgs", "JobsArg", "RemoteArgs", "IoArgs", "ssh", "option", "jump",
+            "identity", "ssh_config", "port", "remote_program", "remote_sudo", "bootstrap", "no_bootstrap"
         ]
     )]
     pub apply: Option<PathBuf>,

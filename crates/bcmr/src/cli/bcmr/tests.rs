@@ -67,7 +67,7 @@ fn order_across_exclude_and_include_is_kept() {
     let cli = parse(["bcmr", "copy", "-e", "a", "--include", "b", "s", "--exclude=c", "d"]).unwrap();
     let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
     let want = [RuleArg::Exclude("a".into()), RuleArg::Include("b".into()), RuleArg::Exclude("c".into())];
-    assert_eq!(copy.filters.rules, want);
+    assert_eq!(copy.filters.rules.0, want);
     assert_eq!(copy.operands.paths, [PathBuf::from("s"), PathBuf::from("d")]);
 }
 
@@ -88,10 +88,10 @@ fn what_ssh_gets_keeps_its_order() {
     let words = ["bcmr", "copy", "-o", "A=1", "-F", "f", "--identity", "k", "-J", "j", "-oB=2", "h:s", "d"];
     let cli = parse(words).unwrap();
     let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
-    assert_eq!(copy.connect.passed, ["-o", "A=1", "-F", "f", "-i", "k", "-J", "j", "-o", "B=2"]);
+    assert_eq!(copy.connect.passed.0.0, ["-o", "A=1", "-F", "f", "-i", "k", "-J", "j", "-o", "B=2"]);
     let cli = parse(["bcmr", "ls", "-J", "j", "h:"]).unwrap();
     let Command::Ls(ls) = cli.command else { panic!("{cli:?}") };
-    assert_eq!(ls.look.connect.passed, ["-J", "j"]);
+    assert_eq!(ls.look.connect.passed.0.0, ["-J", "j"]);
 }
 
 /// Each flag that only a connection has is known by name, so that a local copy can refuse it.
