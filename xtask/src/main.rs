@@ -39,12 +39,16 @@ cargo xtask sshd                  a private ssh server with bcmr in its PATH, un
 cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
 cargo xtask install [--prefix DIR] the static binary, into ~/.cargo/bin or with its man pages below DIR
 cargo xtask dist [--arch A,B]     static binaries, .deb, .rpm, tarball, checksums and a bill of materials (--help)
+cargo xtask startup               which functions lie beside one another in those binaries: needs valgrind
 cargo xtask man DIR               man pages, from the argument definitions
 cargo xtask mpi [--release]       bcmr-mpi, built and tested under mpirun (--help)
 cargo xtask slurm                 the scripts for Slurm, with real daemons on this machine (--help)
 cargo xtask wheel [--no-test]     Python's bcmr as a wheel, tested where nothing else is installed";
 
 fn main() {
+    if let Some(cc) = dist::order::linker() {
+        return end(dist::order::link(&cc));
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.split_first() {
@@ -60,6 +64,7 @@ fn main() {
         Some((&"fuzz", rest)) => fuzz::run(rest),
         Some((&"dist", rest)) => dist::dist(rest),
         Some((&"install", rest)) => dist::install(rest),
+        Some((&"startup", _)) => dist::startup(),
         Some((&"man", rest)) => man::run(rest),
         Some((&"mpi", rest)) => mpi::run(rest),
         Some((&"slurm", rest)) => slurm::run(rest),
@@ -70,6 +75,10 @@ fn main() {
         }
         _ => Err(format!("usage:\n{USAGE}").into()),
     };
+    end(done);
+}
+
+fn end(done: sh::Result) {
     if let Err(problem) = done {
         eprintln!("xtask: {problem}");
         std::process::exit(1);
