@@ -65,9 +65,10 @@ pub fn files(kept: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>
 const HEAD: &str = "# Benchmarks\n\n\
     Written by `cargo xtask bench`, never by hand; the samples are in the JSON files beside this one. Tools take\n\
     turns within each round (A B C A B C ...), the destination is removed and everything is written back outside\n\
-    the timing, and the page cache is warm where nothing else is said. A ratio is the median over rounds of one\n\
-    tool's time divided by the first tool's in the same round; below 1 is faster. In brackets is where that median\n\
-    lies with a certainty of 95 % (a bootstrap over rounds); a goal whose bound is inside, or that had fewer than three\n\
-    rounds, is undecided. `calls` are system calls per file, link and directory, counted in a separate run. A commit\n\
-    with `+` had changes on top. As much memory as the copy needs was in use just before: a virtual machine gives free\n\
-    memory back to its host, and who needs it next would wait for each page.\n";
+    the timing, and source and program are read into the page cache just before each run where nothing else is\n\
+    said. A ratio is the median over rounds of one tool's time divided by the first tool's in the same round; below\n\
+    1 is faster. In brackets is where that median lies with a certainty of 95 % (a bootstrap over rounds); a goal\n\
+    whose bound is inside, or that had fewer than three rounds, is undecided. `calls` are system calls per file, link\n\
+    and directory, counted in a separate run. A commit with `+` had changes on top. As much memory as the copy needs\n\
+    was in use just before: a virtual machine gives free memory back to its host, and who needs it next would wait\n\
+    for each page.\n";

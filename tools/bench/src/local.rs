@@ -103,7 +103,6 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
     let other = options.dir.join("other");
     let other = tools.iter().any(|tool| tool.line.contains("{o}")).then_some(other.as_path());
     let bench = RowBench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep, other } };
-    data::warm(&src)?;
     let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
     let mut blocks = BTreeMap::new();
     for round in 0..rounds {
@@ -113,6 +112,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
             }
             let dst = bench.prepare(tool)?;
             let argv = bench.turns.argv(tool.line, &dst)?;
+            bench.turns.warm_program(&argv)?;
             let sample = match row.until {
                 Until::End => measure::once(&argv)?,
                 Until::FirstByte => measure::first(&argv, &copies.dir)?,

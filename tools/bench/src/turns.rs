@@ -13,7 +13,8 @@ pub struct Turns<'a> {
     pub src: &'a Path,
     pub copies: &'a Copies,
     pub bcmr: &'a Path,
-    /// The page cache is dropped before each run, which needs root; else a single file is read into it.
+    /// The page cache is dropped before each run, which needs root; else the source is read into it just before, and the program.
+    /// A kernel may take back what was not used for some seconds (`pageout` of DAMON), and tools that clone do not read.
     pub cold: bool,
     /// Copies are left to lie, see [`Copies`].
     pub keep: bool,
@@ -27,15 +28,15 @@ impl Turns<'_> {
     pub fn prepare(&self, more: impl FnOnce(&Path) -> Result) -> Result<PathBuf> {
         let dst = self.copies.next()?;
         more(&dst)?;
-        if !self.cold && self.src.is_file() {
-            data::warm(self.src)?;
-        }
         sh::quiet("sync", &["-f", text(&self.copies.dir)?])?;
         if self.cold {
             std::fs::write("/proc/sys/vm/drop_caches", "3")?;
         }
         let bytes = if self.src.is_file() { std::fs::metadata(self.src)?.len() } else { TREE_BYTES };
         fetch_memory(bytes);
+        if !self.cold {
+            data::warm(self.src)?;
+        }
         Ok(dst)
     }
 
@@ -49,6 +50,14 @@ impl Turns<'_> {
         }
         sh::quiet("rm", &["-rf", text(dst)?])?;
         mount::give_back(&self.copies.dir)
+    }
+
+    /// What runs `argv`, in the page cache where the source is.
+    pub fn warm_program(&self, argv: &[String]) -> Result {
+        match argv.first().and_then(|program| sh::which(program)) {
+            Some(program) if !self.cold => data::warm(&program.canonicalize()?),
+            _ => Ok(()),
+        }
     }
 
     /// `{s}` is the source, `{d}` the destination, `{o}` the name on another file system; several commands go through a shell.
