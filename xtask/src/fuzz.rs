@@ -78,7 +78,7 @@ pub fn run(args: &[&str]) -> Result {
     if sh::which("c++").or_else(|| sh::which("g++")).is_none() {
         return Err("NOTHING WAS FUZZED: libFuzzer is C++, and there is no c++ here (Debian: g++)".into());
     }
-    let home = target_dir().join("fuzz");
+    let home = sh::target_dir().join("fuzz");
     let programs = build(&home, quick)?;
     let mut failed = Vec::new();
     let wanted = |name: &str| targets.is_empty() || targets.iter().any(|named| named == name);
@@ -168,8 +168,4 @@ fn plant_seeds(corpus: &Path, name: &str) -> Result {
         std::fs::write(corpus.join(format!("seed-{n}")), bytes?)?;
     }
     Ok(())
-}
-
-fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), PathBuf::from)
 }

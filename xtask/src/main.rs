@@ -64,7 +64,7 @@ fn main() {
         Some((&"fuzz", rest)) => fuzz::run(rest),
         Some((&"dist", rest)) => dist::dist(rest),
         Some((&"install", rest)) => dist::install(rest),
-        Some((&"startup", _)) => dist::startup(),
+        Some((&"startup", rest)) => dist::startup(rest),
         Some((&"man", rest)) => man::run(rest),
         Some((&"mpi", rest)) => mpi::run(rest),
         Some((&"slurm", rest)) => slurm::run(rest),

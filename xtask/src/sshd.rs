@@ -25,10 +25,9 @@ pub fn run(args: &[&str]) -> Result {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), Into::into);
     let dir = std::env::temp_dir().join(format!("bcmr-sshd-{}", std::process::id()));
     std::fs::create_dir(&dir)?;
-    let sshd = Sshd::start(&dir, &target.join("debug/bcmr"), &[])?;
+    let sshd = Sshd::start(&dir, &sh::target_dir().join("debug/bcmr"), &[])?;
     let config = sshd.config();
     println!("it listens on 127.0.0.1, port {}; its home is {}", sshd.port(), sshd.home().display());
     println!();

@@ -25,10 +25,14 @@ pub fn text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }
 
+/// Where cargo puts what it builds.
+pub fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// Where `cargo build --release` puts its binaries.
 pub fn release_dir() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("release")
+    target_dir().join("release")
 }
 
 /// Runs with our own output streams; anything but success is an error that names the command.

@@ -2,7 +2,7 @@
 //!
 //! The binary is linked statically, so that it runs wherever the kernel does (which is what puts it on another machine
 //! by ssh), and optimised as a whole. Against `cargo build --release` that also takes a good millisecond off the start-up
-//! here: no loader, a third of the relocations, a third of the page faults.
+//! here: no loader, a third of the relocations, half of the page faults.
 //!
 //! Two builds of one commit give the same bytes, wherever they are made: paths are mapped away, times are the commit's.
 
@@ -155,21 +155,23 @@ pub fn build() -> Result<PathBuf> {
 }
 
 fn build_for(arch: Arch) -> Result<PathBuf> {
-    build_in(arch, &target_dir(), &[])
+    build_in(arch, &sh::target_dir(), &[])
 }
 
-fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), PathBuf::from)
-}
+/// Lists the functions of short runs, which `dist` and `install` put beside one another. Needs valgrind.
+#[derive(Parser)]
+#[command(name = "cargo xtask startup")]
+struct Startup {}
 
 /// `cargo xtask startup`.
-pub fn startup() -> Result {
+pub fn startup(rest: &[&str]) -> Result {
+    let Some(Startup {}) = typed::parse(rest)? else { return Ok(()) };
     order::record(&build_named()?)
 }
 
 /// The same for this machine, with the names of its functions, beside it.
 fn build_named() -> Result<PathBuf> {
-    build_in(Arch::here()?, &target_dir().join("named"), &[("CARGO_PROFILE_DIST_STRIP", "none")])
+    build_in(Arch::here()?, &sh::target_dir().join("named"), &[("CARGO_PROFILE_DIST_STRIP", "none")])
 }
 
 /// The target is named so that its flags do not reach build scripts and procedural macros, which cannot be static.
@@ -197,16 +199,15 @@ fn build_in(arch: Arch, dir: &Path, more: &[(&str, &str)]) -> Result<PathBuf> {
          -ffile-prefix-map={built}=/bcmr/target"
     );
     build.env(format!("CFLAGS_{}", target.replace('-', "_")), map);
-    if arch == Arch::here()? {
-        order::link_by(&mut build, &target, "cc")?;
-    } else {
-        let cc = format!("{}-linux-gnu-gcc", arch.name());
+    let mut cc = "cc".to_owned();
+    if arch != Arch::here()? {
+        cc = format!("{}-linux-gnu-gcc", arch.name());
         if sh::which(&cc).is_none() {
             return Err(format!("there is no {cc}").into());
         }
-        order::link_by(&mut build, &target, &cc)?;
-        build.env(format!("CC_{}", target.replace('-', "_")), cc);
+        build.env(format!("CC_{}", target.replace('-', "_")), &cc);
     }
+    order::link_by(&mut build, &target, &cc)?;
     // For `bcmr --version --verbose`; a tree without git has none.
     if let Ok(commit) = sh::output("git", &["rev-parse", "HEAD"]) {
         build.env("BCMR_COMMIT", commit.trim());

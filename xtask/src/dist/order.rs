@@ -31,30 +31,28 @@ pub fn linker() -> Option<OsString> {
 /// Links. Only LLVM's linker can order functions; it is rustc's own on some machines and not on others.
 pub fn link(cc: &OsString) -> Result {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let dir = tempfile::tempdir()?;
     let mut command = Command::new(cc);
     command.args(&args);
-    let objects: Vec<&Path> =
-        args.iter().map(Path::new).filter(|it| it.extension().is_some_and(|e| e == "o")).collect();
-    if args.iter().any(|arg| arg == "-fuse-ld=lld") && !objects.is_empty() {
-        let dir = tempfile::tempdir()?;
+    let has = |option: &str| args.iter().any(|arg| arg == option);
+    // What is not static here are build scripts and procedural macros.
+    if has("-fuse-ld=lld") && has("-static-pie") {
         let file = dir.path().join("order");
-        std::fs::write(&file, order(&symbols(&objects)?).join("\n"))?;
+        std::fs::write(&file, order(&symbols(&args)?).join("\n"))?;
         command
             .arg(format!("-Wl,--symbol-ordering-file={}", text(&file)?))
             .arg("-Wl,--no-warn-symbol-ordering");
-        return sh::run(&mut command);
     }
     sh::run(&mut command)
 }
 
-/// Functions that these objects define.
-fn symbols(objects: &[&Path]) -> Result<Vec<String>> {
-    let mut nm = Command::new("nm");
-    let done = nm.args(["--defined-only", "--format=posix"]).args(objects).output()?;
-    if !done.status.success() {
-        return Err(String::from_utf8_lossy(&done.stderr).into_owned().into());
+/// Functions that the objects among the arguments of a linker define.
+fn symbols(args: &[OsString]) -> Result<Vec<String>> {
+    let mut nm = vec!["--defined-only", "--format=posix"];
+    for object in args.iter().map(Path::new).filter(|it| it.extension().is_some_and(|e| e == "o")) {
+        nm.push(text(object)?);
     }
-    let all = String::from_utf8_lossy(&done.stdout);
+    let all = sh::output("nm", &nm)?;
     let function = |line: &str| {
         let (name, rest) = line.split_once(' ')?;
         rest.starts_with(['t', 'T', 'W', 'w']).then(|| name.to_owned())
@@ -139,7 +137,7 @@ pub fn record(built: &Path) -> Result {
     Ok(())
 }
 
-/// What one run left, the first process first.
+/// What one run left, a file for each process, in a fixed order.
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = std::fs::read_dir(dir)?.map(|it| Ok(it?.path())).collect::<std::io::Result<Vec<_>>>()?;
     files.sort();
