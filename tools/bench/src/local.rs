@@ -111,8 +111,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
                 continue;
             }
             let dst = bench.prepare(tool)?;
-            let argv = bench.turns.argv(tool.line, &dst)?;
-            bench.turns.warm_program(&argv)?;
+            let argv = bench.turns.ready(tool.line, &dst)?;
             let sample = match row.until {
                 Until::End => measure::once(&argv)?,
                 Until::FirstByte => measure::first(&argv, &copies.dir)?,

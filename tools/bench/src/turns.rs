@@ -52,12 +52,15 @@ impl Turns<'_> {
         mount::give_back(&self.copies.dir)
     }
 
-    /// What runs `argv`, in the page cache where the source is.
-    pub fn warm_program(&self, argv: &[String]) -> Result {
-        match argv.first().and_then(|program| sh::which(program)) {
-            Some(program) if !self.cold => data::warm(&program.canonicalize()?),
-            _ => Ok(()),
+    /// [`argv`](Self::argv) of what is about to be timed: its program is in the page cache where the source is.
+    pub fn ready(&self, line: &str, dst: &Path) -> Result<Vec<String>> {
+        let argv = self.argv(line, dst)?;
+        if !self.cold
+            && let Some(program) = argv.first().and_then(|program| sh::which(program))
+        {
+            data::warm(&program.canonicalize()?)?;
         }
+        Ok(argv)
     }
 
     /// `{s}` is the source, `{d}` the destination, `{o}` the name on another file system; several commands go through a shell.

@@ -150,10 +150,10 @@ impl<'a> Lab<'a> {
 
     fn once(&self, turns: &Turns, line: &str, dst: &Path) -> Result<Measured> {
         let Some(words) = line.strip_prefix("inside ") else {
-            return Ok(Measured::Run(measure::once(&turns.argv(line, dst)?)?));
+            return Ok(Measured::Run(measure::once(&turns.ready(line, dst)?)?));
         };
         let mut argv = vec![inside::HELPER.to_owned()];
-        argv.extend(turns.argv(words, dst)?);
+        argv.extend(turns.ready(words, dst)?);
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
         Ok(Measured::Number(sh::output("/proc/self/exe", &argv)?.parse()?))
     }
