@@ -143,7 +143,7 @@ impl ConnectArgs {
 }
 
 /// `-o`, `-J`, `--identity` and `-F` as ssh wants them, in the order they were typed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Passed(pub Vec<OsString>);
 
 impl FromPlaces for Passed {

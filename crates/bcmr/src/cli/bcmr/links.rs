@@ -28,7 +28,7 @@ pub struct LinkArgs {
 }
 
 /// Where the last of them was typed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct LastLink(Option<usize>);
 
 impl FromPlaces for LastLink {

@@ -89,9 +89,30 @@ fn what_ssh_gets_keeps_its_order() {
     let cli = parse(words).unwrap();
     let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
     assert_eq!(copy.connect.passed.0.0, ["-o", "A=1", "-F", "f", "-i", "k", "-J", "j", "-o", "B=2"]);
-    let cli = parse(["bcmr", "ls", "-J", "j", "h:"]).unwrap();
-    let Command::Ls(ls) = cli.command else { panic!("{cli:?}") };
-    assert_eq!(ls.look.connect.passed.0.0, ["-J", "j"]);
+}
+
+/// Each command that has ssh's options passes them on, whatever group of options it has them from.
+#[test]
+fn every_command_that_connects_passes_on_what_ssh_gets() {
+    let mut definitions = Cli::command();
+    definitions.build();
+    let connects = |it: &&clap::Command| it.get_arguments().any(|arg| arg.get_id() == "option");
+    let mut told = 0;
+    for verb in definitions.get_subcommands().filter(connects) {
+        let name = verb.get_name();
+        let operands: &[&str] = match name {
+            "copy" | "move" | "sync" | "check" => &["h:s", "d"],
+            "plan" => &["h:s", "d", "--out=p"],
+            "shard" => &["p", "1"],
+            _ => &["h:s"],
+        };
+        let words = [&["bcmr", name, "-J", "j", "--ssh-option=A=1"], operands].concat();
+        let cli = parse(&words).unwrap_or_else(|e| panic!("{words:?}: {e}"));
+        let read = format!("{:?}", cli.command);
+        assert!(read.contains(r#"Passed(["-J", "j", "-o", "A=1"])"#), "{read}");
+        told += 1;
+    }
+    assert!(told >= 9, "{told} commands connect");
 }
 
 /// Each flag that only a connection has is known by name, so that a local copy can refuse it.
