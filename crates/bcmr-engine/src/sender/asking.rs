@@ -62,6 +62,15 @@ enum GroupState {
     Missing(Vec<(u64, Option<Cv>)>),
 }
 
+/// One thing to do for a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum StoreStep {
+    /// Hash so many blocks and ask about them.
+    Ask { first: u64, count: u64 },
+    /// Send a block, which has this value where that is known.
+    Send { block: u64, cv: Option<Cv> },
+}
+
 /// Blocks which the store says it has.
 pub(super) struct FoundInStore {
     pub(super) first: u64,
@@ -81,9 +90,11 @@ impl StoreQuestions {
         self.left.is_empty() && self.groups.is_empty() && self.to_send.is_empty()
     }
 
-    /// The next block to send, with its value where that is known.
-    pub(super) fn take_block(&mut self) -> Option<(u64, Option<Cv>)> {
-        self.to_send.pop_front()
+    /// What is to be done next. A question comes before the blocks that are to be sent: while these are under way its answer comes, and
+    /// no stream waits for it.
+    pub(super) fn take_step(&mut self) -> Option<StoreStep> {
+        let question = self.take_question().map(|(first, count)| StoreStep::Ask { first, count });
+        question.or_else(|| self.to_send.pop_front().map(|(block, cv)| StoreStep::Send { block, cv }))
     }
 
     /// Blocks that are to be proved next.
@@ -96,8 +107,7 @@ impl StoreQuestions {
         Some(found)
     }
 
-    /// The first of the blocks to ask about next, and how many.
-    pub(super) fn take_question(&mut self) -> Option<(u64, u64)> {
+    fn take_question(&mut self) -> Option<(u64, u64)> {
         if self.is_hashing {
             return None;
         }
@@ -111,7 +121,8 @@ impl StoreQuestions {
     }
 
     fn begin_group(&mut self) -> Option<()> {
-        if self.left.is_empty() || self.groups.len() >= GROUPS_OUT {
+        let is_far_ahead = self.to_send.len() as u64 >= GROUP_BLOCKS;
+        if self.left.is_empty() || self.groups.len() >= GROUPS_OUT || is_far_ahead {
             return None;
         }
         let most = match (self.has_answered, self.quiet) {
@@ -203,34 +214,46 @@ impl StoreQuestions {
 mod tests {
     use super::*;
 
+    /// What a store that has some blocks answers about these.
+    fn bits(blocks: Range<u64>, has: impl Fn(u64) -> bool) -> Vec<u8> {
+        let mut bits = vec![0; (blocks.end - blocks.start).div_ceil(8) as usize];
+        for (k, _) in blocks.enumerate().filter(|(_, block)| !has(*block)) {
+            bits[k / 8] |= 1 << (k % 8);
+        }
+        bits
+    }
+
     /// Asks a store about a file of so many blocks, of which it has some. Returns which blocks were asked about, in their order, and which were sent.
     fn play(blocks: u64, has: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>) {
         let mut questions = StoreQuestions::about(0..blocks);
         let (mut asked, mut sent, mut under_way) = (Vec::new(), Vec::new(), VecDeque::new());
         let mut proved = Vec::new();
         while !questions.is_done() {
-            if let Some((block, cv)) = questions.take_block() {
-                assert!(cv.is_none_or(|cv| cv == [block as u8; 32]));
-                sent.push(block);
-            } else if let Some(FoundInStore { there, .. }) = questions.take_found() {
+            if let Some(FoundInStore { there, .. }) = questions.take_found() {
                 assert!(there.iter().all(|block| has(*block)));
                 proved.extend(there);
                 questions.proved();
-            } else if let Some((first, count)) = questions.take_question() {
-                assert!(questions.take_question().is_none(), "one thread hashes at a time");
-                asked.extend(first..first + count);
-                let values = (first..first + count).map(|block| [block as u8; 32]).collect();
-                questions.asking(first, values);
-                questions.asked();
-                under_way.push_back((first, count));
-            } else {
-                // Answers may come in another order than questions were asked in.
-                let (first, count) = under_way.pop_back().expect("it waits for nothing");
-                let mut bits = vec![0; count.div_ceil(8) as usize];
-                for k in (0..count).filter(|k| !has(first + k)) {
-                    bits[(k / 8) as usize] |= 1 << (k % 8);
+                continue;
+            }
+            match questions.take_step() {
+                Some(StoreStep::Ask { first, count }) => {
+                    assert!(questions.take_question().is_none(), "one thread hashes at a time");
+                    asked.extend(first..first + count);
+                    let values = (first..first + count).map(|block| [block as u8; 32]).collect();
+                    questions.asking(first, values);
+                    questions.asked();
+                    under_way.push_back((first, count));
                 }
-                questions.answer(first, &[9; 32], &bits).unwrap();
+                Some(StoreStep::Send { block, cv }) => {
+                    assert!(cv.is_none_or(|cv| cv == [block as u8; 32]));
+                    assert!(questions.to_send.len() < 3 * GROUP_BLOCKS as usize);
+                    sent.push(block);
+                }
+                None => {
+                    // Answers may come in another order than questions were asked in.
+                    let (first, count) = under_way.pop_back().expect("it waits for nothing");
+                    questions.answer(first, &[9; 32], &bits(first..first + count, &has)).unwrap();
+                }
             }
         }
         assert!(sent.is_sorted() && proved.is_sorted());
@@ -259,6 +282,36 @@ mod tests {
         for blocks in 0..10 {
             assert_eq!(play(blocks, |_| true), ((0..blocks).collect(), vec![]));
             assert_eq!(play(blocks, |_| false).1.len() as u64, blocks);
+        }
+    }
+
+    /// Whatever there is to send, what comes after it is asked about meanwhile.
+    #[test]
+    fn questions_are_ahead_of_blocks() {
+        let mut questions = StoreQuestions::about(0..1000);
+        let mut under_way = VecDeque::new();
+        let mut sent = 0_u32;
+        while !questions.left.is_empty() {
+            match questions.take_step() {
+                Some(StoreStep::Ask { first, count }) => {
+                    questions.asking(first, vec![[0; 32]; count as usize]);
+                    questions.asked();
+                    under_way.push_back((first, count));
+                    continue;
+                }
+                Some(StoreStep::Send { .. }) => {
+                    let is_far_ahead = questions.to_send.len() as u64 + 1 >= GROUP_BLOCKS;
+                    assert!(is_far_ahead || !under_way.is_empty(), "after {sent} blocks nothing is asked");
+                    sent += 1;
+                }
+                None => assert!(sent == 0, "after {sent} blocks a stream waits"),
+            }
+            // An answer takes as long as three blocks.
+            if sent.is_multiple_of(3)
+                && let Some((first, count)) = under_way.pop_front()
+            {
+                questions.answer(first, &[0; 32], &bits(first..first + count, |_| false)).unwrap();
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::blocks::{BLOCK_BYTES, Cv, DEDUP_BYTES_MIN};
 use crate::chunks::{ChunkIndex, ChunkSum, Span};
 use crate::error::{Code, Error, Note, Op, Reason};
-use crate::sender::asking::{FoundInStore, StoreQuestions};
+use crate::sender::asking::{FoundInStore, StoreQuestions, StoreStep};
 use crate::sender::delta::{BlockLook, Delta, Looked, Refine};
 use crate::sender::item::Item;
 use crate::sender::place::AnnouncedDir;
@@ -443,15 +443,16 @@ impl Large {
         let all = match &mut self.dedup {
             _ if self.delta.is_some() => self.delta.as_ref().is_some_and(Delta::is_done),
             Some(dedup) => {
-                if let Some((block, cv)) = dedup.take_block() {
+                if let Some(step) = dedup.take_step() {
                     self.at_work += 1;
-                    let start = block * BLOCK_BYTES;
-                    let part = self.part(file, start..block_end(start, size), fd);
-                    return Some(LargeJob::Block(BlockPart { cv, ..part }));
-                }
-                if let Some((first, count)) = dedup.take_question() {
-                    self.at_work += 1;
-                    return Some(LargeJob::Have { file, first, count });
+                    return Some(match step {
+                        StoreStep::Ask { first, count } => LargeJob::Have { file, first, count },
+                        StoreStep::Send { block, cv } => {
+                            let start = block * BLOCK_BYTES;
+                            let part = self.part(file, start..block_end(start, size), fd);
+                            LargeJob::Block(BlockPart { cv, ..part })
+                        }
+                    });
                 }
                 dedup.is_done()
             }
