@@ -45,8 +45,9 @@ impl End {
         let (veth, lower, tap) = (name.to_owned(), format!("{name}l"), format!("{name}t"));
         sh::quiet("ip", &["link", "add", &veth, "type", "veth", "peer", "name", &lower])?;
         let end = End { veth, tap };
-        // One packet at a time, as on a wire: a bundle of many would be lost or late as one.
-        sh::quiet("ip", &["link", "set", &end.veth, "gso_max_segs", "1"])?;
+        // One packet at a time on the wire: a bundle of many would be lost or late as one. TCP still hands over bundles, which the
+        // kernel takes apart. It paces by a timer for each of them; with one for each packet half of the line stood empty.
+        sh::quiet("ethtool", &["--features", &end.veth, "tso", "off"])?;
         let mode = ["type", "macvtap", "mode", "passthru"];
         sh::quiet("ip", &[&["link", "add", "link", &lower, "name", &end.tap], &mode[..]].concat())?;
         sh::quiet("ip", &["link", "set", &end.tap, "txqueuelen", QUEUE])?;

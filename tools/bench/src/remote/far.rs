@@ -237,8 +237,9 @@ pub fn why_not(line: Line) -> Option<String> {
     if !sh::is_root() {
         return Some("such a line needs root (a network namespace)".to_owned());
     }
-    if let Some(absent) = ["ip", "tc"].into_iter().find(|p| sh::which(p).is_none()) {
-        return Some(format!("{absent} is not installed (Debian: iproute2)"));
+    let needed = [("ip", "iproute2"), ("tc", "iproute2"), ("ethtool", "ethtool")];
+    if let Some((absent, package)) = needed.into_iter().find(|(program, _)| sh::which(program).is_none()) {
+        return Some(format!("{absent} is not installed (Debian: {package})"));
     }
     Link::of(line).err().map(|e| format!("no such line can be made: {e}"))
 }
