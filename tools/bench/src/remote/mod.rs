@@ -68,7 +68,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         schema: 1,
         machine: machine.headline(),
         cores: machine.cores,
-        ssh: ssh_version(),
+        ssh: format!("{}, TCP's rate by {}", ssh_version(), congestion_control()),
         rows: Vec::new(),
         memory: Vec::new(),
         store: None,
@@ -101,6 +101,12 @@ fn ssh_version() -> String {
     let out = Command::new("ssh").arg("-V").output();
     let said = out.map(|o| String::from_utf8_lossy(&o.stderr).trim().to_owned()).unwrap_or_default();
     said.split(',').next().unwrap_or_default().to_owned()
+}
+
+/// How the kernel decides how fast TCP sends: what limits the lines with losses.
+fn congestion_control() -> String {
+    let name = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    name.map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
 /// What rows share: lines are laid and a disk is made when the first row wants them.

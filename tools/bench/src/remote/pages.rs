@@ -135,13 +135,13 @@ pub fn write(record: &Remote, stem: &Path) -> Result {
     Ok(())
 }
 
-/// Puts the rows among those kept before from the same machine.
+/// Puts the rows among those kept before from the same kind of machine.
 pub fn keep(mut record: Remote, docs: &Path) -> Result {
     let stem = docs.join(STEM);
     if let Ok(text) = std::fs::read_to_string(stem.with_extension("json")) {
         let before: Remote = serde_json::from_str(&text)?;
-        // The headline ends with the date.
-        let machine = |r: &Remote| r.machine.rsplit_once(", ").map(|(m, _)| m.to_owned());
+        // The headline goes on with the kernel, the file system and the date.
+        let machine = |r: &Remote| r.machine.split(", Linux").next().map(str::to_owned);
         if machine(&before) == machine(&record) {
             let fresh = |old: &RemoteRowRecord| record.rows.iter().any(|new| new.name == old.name);
             let old: Vec<RemoteRowRecord> = before.rows.into_iter().filter(|row| !fresh(row)).collect();
