@@ -24,6 +24,7 @@ static MEMORY: OrExit = OrExit::new(say::OUT_OF_MEMORY, say::EXIT_OUT_OF_MEMORY)
 fn main() -> ExitCode {
     MEMORY.reserve_stack();
     MEMORY.ends_threads_too();
+    MEMORY.limits_arenas();
     // While there is one thread: reading the umask means setting it for a moment.
     let env = env::Env::read();
     ExitCode::from(cli::run(&env))

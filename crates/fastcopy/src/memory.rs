@@ -69,6 +69,18 @@ impl OrExit {
         grow_stack();
     }
 
+    /// Where a new thread's first piece of memory is for the list of its thread-locals' destructors, and there is none, glibc
+    /// ends the process by a signal. It asks for an arena of the thread's own, of 64 MiB of address space, and goes without
+    /// where that is not to be had. So where address space is limited all threads have one arena, in which there is nearly
+    /// always that little left. To be called once, before there is a second thread.
+    pub fn limits_arenas(&self) {
+        #[cfg(target_env = "gnu")]
+        if rustix::process::getrlimit(rustix::process::Resource::As).current.is_some() {
+            // SAFETY: `mallopt` takes any two numbers, and no other thread is there yet.
+            unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+        }
+    }
+
     fn or_exit(&self, got: *mut u8) -> *mut u8 {
         if got.is_null() {
             self.exit();

@@ -194,12 +194,10 @@ fn starts(limit: &str) -> bool {
     bcmr_after(limit, ["--version"]).run().code == 0
 }
 
-/// Whether the program ended for want of memory. It says so and exits with 12, unless glibc ends it: it does that by a signal
-/// where a new thread finds no room for the list of its thread-locals' destructors.
+/// Whether the program ended for want of memory, which it says: never by a signal.
 fn out_of_memory(ran: &Ran) -> bool {
-    let by_libc = ran.err.contains("failed to register TLS destructor");
     assert!(ran.code != 12 || ran.err.contains("no memory left"), "exit 12: {}", ran.err);
-    by_libc || ran.code == 12
+    ran.code == 12
 }
 
 /// Beside `out_of_memory`, 127 is an answer: not even the loader had room.
