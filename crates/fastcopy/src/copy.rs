@@ -21,15 +21,16 @@ use crate::scratch::Scratch;
 use crate::sparse::{BLOCK, Extents, data_runs, length};
 use crate::splice::{seek_to, sendfile};
 
-/// Files shorter than a buffer are read whole by one call.
-const SMALL: u64 = Scratch::SIZE as u64;
+/// Files (and ranges) shorter than this are read and written through a buffer, bytes: a call that copies inside the kernel
+/// copies the bytes once instead of twice, and has a pipe to fill and empty for it.
+const KERNEL_MIN: u64 = 16 << 10;
 /// Files shorter than this are written rather than cloned with [`Reflink::Auto`], bytes: a clone costs a transaction of
 /// the file system, which takes longer than writing a block or two. Not so where the target is [`Target::Share`].
 const CLONE_MIN: u64 = 8 << 10;
 /// From this length on blocks are taken before they are written, bytes.
 const PREALLOCATE_MIN: u64 = 1 << 20;
-/// From this length on a second thread pays for its start, bytes.
-const THREADS_MIN: u64 = 4 << 20;
+/// From this length on a second thread pays for its start, bytes: it has to be quicker than one that has the kernel copy.
+const THREADS_MIN: u64 = 24 << 20;
 /// More threads than this do not help one file: its inode lock lets one write at a time, the others read meanwhile.
 const THREADS_MAX: usize = 4;
 /// The most asked of one `copy_file_range` or `sendfile`, bytes: how long a cancel may wait.
@@ -358,8 +359,12 @@ impl<'a> Job<'a> {
 
     /// All bytes from 0 on, none left out.
     fn dense(&self, size: u64, scratch: &mut Scratch) -> Result<Copied, Failure> {
-        let small = size < SMALL && matches!(self.rungs.forced(), None | Some(Rung::ReadWrite));
-        if small || size == 0 {
+        let least = match self.rungs.forced() {
+            None => KERNEL_MIN,
+            Some(Rung::ReadWrite) => Scratch::SIZE as u64,
+            Some(_) => 0,
+        };
+        if size < least || size == 0 {
             // The buffer is longer than the file, so a read that returns less than was asked, at or after the size,
             // has seen the end: one read and one write, and no second read to be told 0.
             let whole = Range { src_off: 0, dst_off: 0, len: u64::MAX };
@@ -466,7 +471,7 @@ impl<'a> Job<'a> {
     /// the next.
     fn range(&self, range: Range, whole: bool, scratch: &mut Scratch) -> Result<(u64, Rung), Failure> {
         let forced = self.rungs.forced();
-        if range.len < SMALL && forced.is_none() {
+        if range.len < KERNEL_MIN && forced.is_none() {
             let bytes = self.read_write(range, u64::MAX, scratch.buffer(), None)?;
             return Ok((bytes, Rung::ReadWrite));
         }
