@@ -225,6 +225,20 @@ pub fn clone_file(
     Job::new(src, dst, rungs, opts, observe).clone(src.size)
 }
 
+/// Files between these devices that are shorter than this are read and written through a buffer, bytes: who has read one whole
+/// already, before it is copied, may as well write it.
+#[must_use]
+pub fn buffered_below(rungs: &Rungs, reflink: Reflink, src_dev: u64, dst: &Dest<'_>) -> u64 {
+    let pair = rungs.pair(src_dev, dst.dev);
+    match (rungs.forced(), reflink) {
+        (Some(_), _) | (None, Reflink::Always) => 0,
+        (None, Reflink::Auto) if rungs.may_here(Rung::Clone, pair) => {
+            if Rungs::target(pair, || ask_target(dst.fd)) == Target::Share { 0 } else { CLONE_MIN }
+        }
+        (None, Reflink::Auto | Reflink::Never) => KERNEL_MIN,
+    }
+}
+
 /// Which range of a file goes where.
 #[derive(Clone, Copy)]
 pub struct RangeOf<'a> {

@@ -27,7 +27,7 @@ impl<'a> Name<'a> {
     #[must_use]
     pub fn new(name: &'a CStr) -> Option<Name<'a>> {
         let bytes = name.to_bytes();
-        let fine = !bytes.is_empty() && bytes != b"." && bytes != b".." && !bytes.contains(&b'/');
+        let fine = !matches!(bytes, b"" | b"." | b"..") && !has_slash(bytes);
         fine.then_some(Name(name))
     }
     /// As the kernel wants it.
@@ -45,6 +45,21 @@ impl<'a> Name<'a> {
     pub fn to_owned(self) -> NameBuf {
         NameBuf(self.0.to_owned())
     }
+}
+
+/// `memchr`: every name that is listed is looked at, and the C library's takes a sixth of the instructions of a loop.
+fn has_slash(bytes: &[u8]) -> bool {
+    // SAFETY: that many bytes are there to be read, and nothing keeps the pointer.
+    unsafe { !libc::memchr(bytes.as_ptr().cast(), i32::from(b'/'), bytes.len()).is_null() }
+}
+
+/// What is known to be a name.
+///
+/// # Safety
+/// `with_nul` are the bytes of a [`Name`], and the NUL behind them.
+pub(crate) unsafe fn unchecked(with_nul: &[u8]) -> Name<'_> {
+    // SAFETY: the bytes of a `Name` have no NUL inside, and there is one behind them, as the caller says.
+    Name(unsafe { CStr::from_bytes_with_nul_unchecked(with_nul) })
 }
 
 impl std::fmt::Debug for Name<'_> {

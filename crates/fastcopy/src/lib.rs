@@ -5,6 +5,7 @@
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
 pub mod child;
+pub mod close;
 pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
@@ -12,6 +13,7 @@ pub mod flow;
 mod info;
 pub mod memory;
 pub mod meta;
+pub mod names;
 pub mod page_cache;
 pub mod pass;
 pub mod path;
@@ -26,6 +28,7 @@ pub mod rungs;
 pub mod scratch;
 pub mod sparse;
 pub mod splice;
+pub mod still;
 pub mod sync;
 pub mod wall;
 pub mod xattr;
