@@ -79,12 +79,13 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// A chain as long as a deep tree must not be dropped by recursion.
+    /// A chain as long as a deep tree must not be dropped by recursion. Mostly what is above stays, and nothing is to be done.
     fn drop(&mut self) {
-        let mut next = match self {
-            Node::Below(up, _) => std::mem::replace(up, Arc::new(Node::Root(PathBuf::new()))),
-            Node::Root(_) => return,
-        };
+        let Node::Below(up, _) = self else { return };
+        if Arc::get_mut(up).is_none() {
+            return;
+        }
+        let mut next = std::mem::replace(up, Arc::new(Node::Root(PathBuf::new())));
         while let Some(Node::Below(up, _)) = Arc::get_mut(&mut next) {
             let above = std::mem::replace(up, Arc::new(Node::Root(PathBuf::new())));
             next = above;

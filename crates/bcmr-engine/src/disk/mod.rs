@@ -424,10 +424,14 @@ pub(crate) trait Phases: Files {
     fn seal(&self, hand: &mut Self::Hand, dir: &Self::Dir, jobs: &mut [Job<'_, Self>], keep: &Keep);
     /// Contents onto stable storage, one file at a time.
     fn sync(&self, jobs: &mut [Job<'_, Self>]);
-    /// The final names.
+    /// The final names. A file that was staged is closed before it is renamed; others stay open until [`Phases::end`].
     fn commit(&self, dir: &Self::Dir, jobs: &mut [Job<'_, Self>]);
     /// Takes back what a job with a fault has made.
     fn discard(&self, dir: &Self::Dir, job: &mut Job<'_, Self>) -> io::Result<()>;
+    /// Closes what is open of jobs that are done with, and forgets them.
+    fn end(&self, _: &mut Self::Hand, jobs: &mut Vec<Job<'_, Self>>) {
+        jobs.clear();
+    }
     /// A file with content has got its name: counted, where the disk has several ways to fill one.
     fn landed(&self) {}
     /// Which way files were filled, where there was a choice.

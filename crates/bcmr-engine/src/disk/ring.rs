@@ -100,6 +100,11 @@ impl Rings {
         self.io.preallocate
     }
 
+    /// Whether open files are wanted, however small: a ring reads them, or the kernel is told of them first.
+    pub(super) fn wants_files(&self) -> bool {
+        self.io.pick == Pick::Ring || self.io.readahead
+    }
+
     /// A file with content got its name.
     pub(crate) fn landed(&self) {
         self.landed.fetch_add(1, Ordering::Relaxed);
@@ -141,7 +146,15 @@ impl Rings {
         jobs: &mut [Job<'_, impl Kernel>],
         how: &Fill<'_>,
     ) -> Option<Vec<bool>> {
-        if (self.io.pick == Pick::Sys && !self.io.direct) || self.missing.get().is_some() {
+        if self.missing.get().is_some() {
+            return None;
+        }
+        let reads_at_once = match self.io.pick {
+            Pick::Ring => true,
+            Pick::Auto => self.is_slow_to_read(jobs, how),
+            Pick::Sys => false,
+        };
+        if !reads_at_once && !self.io.direct {
             return None;
         }
         let kinds: Vec<Option<Kind>> = jobs.iter().map(|job| self.takes(job, how)).collect();
@@ -149,7 +162,7 @@ impl Rings {
         for kind in [Kind::Direct, Kind::Cached] {
             let mut mine: Vec<usize> =
                 (0..kinds.len()).filter(|i| kinds.get(*i) == Some(&Some(kind))).collect();
-            if mine.is_empty() || (kind == Kind::Cached && !self.pays(jobs, &mine)) {
+            if mine.is_empty() || (kind == Kind::Cached && !reads_at_once) {
                 continue;
             }
             mine.retain(|at| jobs.get(*at).is_some_and(|job| self.may_use_ring(job, kind)));
@@ -228,19 +241,13 @@ impl Rings {
         (self.io.pick != Pick::Sys && job.info.size >= self.io.async_min_bytes).then_some(Kind::Cached)
     }
 
-    /// Whether these are better read at once: when the policy says so, or when there are several and they are not in the
-    /// page cache. One is asked about, and the others are taken to be like it: not one whose content is part of its inode
-    /// (btrfs, below 2 KiB), which came with that, whatever the page cache holds.
-    fn pays(&self, jobs: &[Job<'_, impl Kernel>], mine: &[usize]) -> bool {
-        match (self.io.pick, mine) {
-            (Pick::Ring, _) => true,
-            (Pick::Auto, [_, _, ..]) => {
-                let job = mine.iter().rev().filter_map(|at| jobs.get(*at)).find(|job| has_blocks(&job.info));
-                match job.map(|job| &job.body) {
-                    Some(Body::File(src)) => is_cached(src, 0) == Some(false),
-                    _ => false,
-                }
-            }
+    /// Whether there are several files that are better read at once, as they are not in the page cache. One is asked about, and
+    /// the others are taken to be like it: not one whose content is part of its inode (btrfs, below 2 KiB), which came with
+    /// that, whatever the page cache holds.
+    fn is_slow_to_read(&self, jobs: &[Job<'_, impl Kernel>], how: &Fill<'_>) -> bool {
+        let cached = || jobs.iter().rev().filter(|job| self.takes(job, how) == Some(Kind::Cached));
+        match cached().find(|job| has_blocks(&job.info)).map(|job| &job.body) {
+            Some(Body::File(src)) => cached().nth(1).is_some() && is_cached(src, 0) == Some(false),
             _ => false,
         }
     }

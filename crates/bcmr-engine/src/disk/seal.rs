@@ -112,8 +112,19 @@ pub(super) fn birth_mode(job: &Job<'_, impl Kernel>, keep: &Keep) -> u32 {
     }
 }
 
+/// Whether a new thing has at its birth all that it is to have, so that there is nothing to seal.
+fn is_born_whole(job: &Job<'_, impl Kernel>, keep: &Keep) -> bool {
+    let Preserve { mode, owner, times, xattr, acl, .. } = keep.preserve;
+    let is_part =
+        |job: &Job<'_, _>| matches!(&job.place, Placement::Stage(stage) if stage::is_part(stage.as_name()));
+    !(mode || owner || times || xattr || acl) && job.there.is_none() && !is_part(job)
+}
+
 /// Seals one job.
 pub(super) fn job(buffer: &mut XattrBuffer, dir: &Dir, job: &mut Job<'_, impl Kernel>, keep: &Keep) {
+    if is_born_whole(job, keep) {
+        return;
+    }
     let mut lost = std::mem::take(&mut job.lost);
     let sealed = seal_job(buffer, dir, job, keep, &mut lost);
     job.lost = lost;

@@ -11,9 +11,10 @@ use crate::blocks::{BLOCK_BYTES, aligned, in_pieces};
 use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
 use crate::held_stat;
-use crate::policy::{CopyPolicy, Durability, Io, Privileged, Sparse, Verify};
+use crate::policy::{CopyPolicy, Durability, Io, Privileged, Reflink, Sparse, Verify};
 use crate::remove;
 use crate::stage;
+use fastcopy::close;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -50,6 +51,19 @@ impl Sys {
         Sys { privileged, ..Sys::new() }
     }
 
+    /// Files of a source's device that are shorter than this are landed in `dir` by writing what was read of them, bytes.
+    pub(crate) fn buffered_below(&self, reflink: Reflink, src_dev: u64, dir: &Dir, dst_dev: u64) -> u64 {
+        if self.rings.wants_files() {
+            return 0;
+        }
+        copy::buffered_below(
+            &self.rungs,
+            reflink.into(),
+            src_dev,
+            &copy::Dest { fd: dir.as_fd(), dev: dst_dev },
+        )
+    }
+
     /// All as a copy of this policy wants it.
     pub(crate) fn of(policy: &CopyPolicy) -> Sys {
         Sys { privileged: policy.preserve.at_dest, ..Sys::with(policy.io) }
@@ -73,9 +87,26 @@ pub(crate) fn read_link_as(privileged: Privileged, dir: &Dir, name: Name<'_>) ->
     }
 }
 
+/// For the small files of a batch that are read before it is landed.
+#[derive(Default)]
+pub(crate) struct SmallBuffer {
+    pub(crate) bytes: Scratch,
+    /// The last file was large, so the next one may be as well.
+    pub(crate) was_large: bool,
+    /// So many batches are taken to be in the page cache as one before them was.
+    pub(crate) cached_batches: u8,
+    /// Those that were read.
+    pub(crate) opened: Vec<OwnedFd>,
+}
+
 /// A worker's buffers.
 pub(crate) struct Hand {
     pub(super) scratch: Scratch,
+    pub(crate) small: SmallBuffer,
+    /// Room for jobs, of which there are none between batches.
+    pub(crate) jobs: Vec<Job<'static, Sys>>,
+    /// Room for descriptors that are closed together.
+    closing: Vec<OwnedFd>,
     pub(super) xattr: XattrBuffer,
     rings: WorkerRings,
 }
@@ -91,7 +122,9 @@ impl Dirs for Sys {
     type Hand = Hand;
 
     fn hand(&self) -> Hand {
-        Hand { scratch: Scratch::new(), xattr: XattrBuffer::default(), rings: WorkerRings::default() }
+        let (scratch, small) = (Scratch::new(), SmallBuffer::default());
+        let (jobs, closing) = (Vec::new(), Vec::new());
+        Hand { scratch, small, jobs, closing, xattr: XattrBuffer::default(), rings: WorkerRings::default() }
     }
 
     fn look(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<Info>> {
@@ -393,19 +426,19 @@ impl Phases for Sys {
 
     fn commit(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>]) {
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            // Closing tells of no error that matters here: a file system that reports write errors at close (NFS)
-            // does so at fsync too, and that is what `--sync` asks for. So handles are simply dropped.
-            let file = job.file.take();
-            let stage = match (&job.place, file) {
+            let stage = match (&job.place, &job.file) {
                 (Placement::Stage(stage), _) => stage,
                 (Placement::Unnamed, Some(file)) => {
-                    if let Err(e) = dir.name_unnamed(&file, job.name) {
+                    if let Err(e) = dir.name_unnamed(file, job.name) {
                         job.fault = Some(Fault::os(Side::Dest, Op::RenameIntoPlace, e));
                     }
                     continue;
                 }
                 _ => continue,
             };
+            // Closing tells of no error that matters here: a file system that reports write errors at close (NFS)
+            // does so at fsync too, and that is what `--sync` asks for. So handles are simply dropped.
+            job.file = None;
             let named = if job.only_new {
                 dir.rename_new(stage.as_name(), dir, job.name)
             } else {
@@ -439,6 +472,19 @@ impl Phases for Sys {
                 Ok(())
             }
         }
+    }
+
+    fn end(&self, hand: &mut Hand, jobs: &mut Vec<Job<'_, Sys>>) {
+        let open = jobs.iter_mut().flat_map(|job| {
+            let src = match std::mem::replace(&mut job.body, Body::Special) {
+                Body::File(src) => Some(src),
+                _ => None,
+            };
+            [src, job.file.take()]
+        });
+        hand.closing.extend(open.flatten());
+        close::all(&mut hand.closing);
+        jobs.clear();
     }
 
     fn landed(&self) {

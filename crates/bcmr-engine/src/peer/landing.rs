@@ -291,7 +291,8 @@ impl WireLanding<'_> {
     fn want(&self, slot: &Arc<Slot<Far>>, meta: &Meta, there: Option<Info>) -> Chosen<LandVerdict> {
         let (name, to, info) = (meta.name.as_name(), meta.to.as_name(), meta.info);
         let attributes = Attributes::Carried(&meta.attrs);
-        let entry = Candidate { name, to, info, body: Body::Bytes(&[]), attributes, way: Way::Alone };
+        let (body, way) = (Body::Bytes(&[]), Way::Alone);
+        let entry = Candidate { name, to, info, body, attributes, way, is_at_hand: false };
         // Contents could only be compared once they are here.
         let asks_content = self.policy.collide == Collide::IfContentDiffers;
         if meta.info.kind != Kind::File || asks_content {
@@ -350,7 +351,7 @@ impl WireLanding<'_> {
     ) -> Result<Option<Job<'n, Sys>>> {
         let (name, to) = (meta.name.as_name(), meta.to.as_name());
         let (info, attributes) = (meta.info, Attributes::Carried(&meta.attrs));
-        let entry = Candidate { name, to, info, body, attributes, way };
+        let entry = Candidate { name, to, info, body, attributes, way, is_at_hand: false };
         match wanted {
             LandVerdict::Land(there) => self.desk.job(slot, entry, there).map(Some),
             LandVerdict::Doubt => {

@@ -46,6 +46,8 @@ pub(crate) struct Candidate<'n, D: Disk = Sys> {
     pub(crate) body: Body<'n, D>,
     pub(crate) attributes: Attributes<'n>,
     pub(crate) way: Way,
+    /// Its content can be had once more.
+    pub(crate) is_at_hand: bool,
 }
 
 /// What is to be done for one entry, once it was compared with what is there.

@@ -659,9 +659,10 @@ impl<D: Disk> DestDir<D> {
             home: Home::of(&info, btime, self.lasting),
             btime,
             lasting: self.lasting,
-            unfinished: Arc::default(),
+            // As in this one, which this run has made: nothing was there before.
+            unfinished: self.unfinished.clone(),
             unmet: None,
-            held: Arc::default(),
+            held: self.held.clone(),
             bases: self.bases_of(disk, name),
             naming: Naming::Own,
             subtree: Some((subtree.clone(), level + 1)),
@@ -698,8 +699,7 @@ impl<D: Disk> DestDir<D> {
         mode: u32,
         created: Option<LockedNames<'b>>,
     ) -> Result<Option<(D::Dir, Info, u64)>> {
-        let node = self.node.below(name);
-        let failed = |op| fail(op, &node, None);
+        let failed = |op| fail(op, &self.node, Some(name));
         match disk.make_dir(&self.dir, made, mode) {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
             other => other.map_err(failed(Op::MakeDirectory))?,

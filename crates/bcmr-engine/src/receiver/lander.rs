@@ -191,43 +191,61 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         pair: &'n Arc<Slot<S, D>>,
         entry: Candidate<'n, D>,
     ) -> Result<Option<Job<'n, D>>> {
+        let mut one = Vec::new();
+        self.plan_into(&mut one, pair, entry)?;
+        Ok(one.pop())
+    }
+
+    /// The same, behind the `jobs` of a batch: a job is large, and is made where it stays. Whether there is one.
+    pub(crate) fn plan_into<'n>(
+        &self,
+        jobs: &mut Vec<Job<'n, D>>,
+        pair: &'n Arc<Slot<S, D>>,
+        entry: Candidate<'n, D>,
+    ) -> Result<bool> {
         let Candidate { name, to, ref info, ref body, attributes, .. } = entry;
         let go_on = || !self.tally.cancelled();
         let prove =
             |proof: Proof, there: &Info| self.chooser.prove(pair, &entry, proof, there, &go_on).map(Some);
         let offered = Offered { name, to, info, is_file: body.is_file(), attributes };
         if self.came_before_stop(pair, &offered, &prove)? == Some(true) {
-            return Ok(None);
+            return Ok(false);
         }
         if self.is_free(pair, &entry) {
             if let Some(dir) = self.basis(pair, &entry)? {
-                return self.like_basis(pair, entry, None, dir).map(Some);
+                jobs.push(self.like_basis(pair, entry, None, dir)?);
+                return Ok(true);
             }
             pair.dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
             // With `--sync` what has no name is not left to what a file system makes of its first one.
             let unnamed =
                 self.policy.durability == Durability::Cache && self.has_unnamed.load(Ordering::Relaxed);
-            let job = if pair.dst.is_recorded() {
+            jobs.push(if pair.dst.is_recorded() {
                 self.chooser.named(entry)
             } else if unnamed {
                 self.chooser.unnamed(entry)
             } else {
                 self.job(pair, entry, None)?
-            };
-            return Ok(Some(Job { is_unlooked: true, ..job }));
+            });
+            if let Some(job) = jobs.last_mut() {
+                job.is_unlooked = true;
+            }
+            return Ok(true);
         }
         let there = match self.choose(pair, &offered, &prove)? {
-            Decision::Skip => return Ok(None),
+            Decision::Skip => return Ok(false),
             Decision::Create => None,
             Decision::Replace(there) => Some(there),
             Decision::Update(there) => {
-                return self.job(pair, Candidate { body: Body::Kept, ..entry }, Some(there)).map(Some);
+                jobs.push(self.job(pair, Candidate { body: Body::Kept, ..entry }, Some(there))?);
+                return Ok(true);
             }
         };
-        match self.basis(pair, &entry)? {
-            Some(dir) => self.like_basis(pair, entry, there, dir).map(Some),
-            None => self.job(pair, entry, there).map(Some),
-        }
+        jobs.push(match self.basis(pair, &entry)? {
+            Some(dir) => self.like_basis(pair, entry, there, dir)?,
+            None => self.job(pair, entry, there)?,
+        });
+        Ok(true)
     }
 
     /// The earlier copy that has `entry` as it is at the source, attributes and all.
@@ -294,12 +312,13 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     }
 
     /// Whether nothing has the name of `entry`, as far as the listing of its directory tells. What is landed on that word
-    /// may come back from [`Lander::land`] to be planned again, so only what can be opened once more is.
+    /// may come back from [`Lander::land`] to be planned again, so only what can be had once more is.
     fn is_free(&self, pair: &Slot<S, D>, entry: &Candidate<'_, D>) -> bool {
         // Names of one file find each other by what is there.
         let is_linked = self.policy.preserve.links && entry.info.nlink > 1;
         entry.way == Way::Small
-            && matches!(entry.body, Body::File(_))
+            && entry.body.is_file()
+            && entry.is_at_hand
             && !is_linked
             && decide(&entry.info, None, self.policy) == Verdict::Make
             && pair.dst.held.lacks(entry.to)
@@ -569,24 +588,25 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             Err(e) => self.tally.fail(Error::os(Op::SyncDirectory, pair.dst.node.path(), e)),
         }
         let mut second_chance = Vec::new();
-        for job in jobs.drain(..) {
+        for job in jobs.iter_mut() {
             // By itself a file needs two descriptors, in a batch it may have found none left.
             let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
-            if job.fault.is_some() && is_left(&pair.dst, &job) {
+            if job.fault.is_some() && is_left(&pair.dst, job) {
                 pair.dst.held.add(job.name);
             }
-            let outdated = self.is_outdated(&pair.dst, &job);
+            let outdated = self.is_outdated(&pair.dst, job);
             let changed = outdated || job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
                 if first_name {
                     self.links.gave_up(&job.info);
                 }
-                second_chance.push(Retry::of(&job));
+                second_chance.push(Retry::of(job));
                 continue;
             }
             self.told(pair, job, first_name);
         }
+        self.disk.end(hand, jobs);
         second_chance
     }
 
@@ -699,17 +719,17 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
             return vec![Retry::of(&job)];
         }
-        self.told(pair, job, first_name);
+        self.told(pair, &mut job, first_name);
         Vec::new()
     }
 
     /// Counts and tells one job's end.
-    fn told(&self, pair: &Arc<Slot<S, D>>, job: Job<'_, D>, first_name: bool) {
+    fn told(&self, pair: &Arc<Slot<S, D>>, job: &mut Job<'_, D>, first_name: bool) {
         let (src_name, dst_name) = (job.src, job.name);
         let src = || pair.src.node().join(src_name);
         let dst = || pair.dst.node.join(dst_name);
         let linking = matches!(job.body, Body::HardLink(..)) && !job.from_basis;
-        if let Some(fault) = job.fault {
+        if let Some(fault) = job.fault.take() {
             pair.mark_incomplete();
             if first_name && !linking {
                 self.links.gave_up(&job.info);
@@ -768,7 +788,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 self.finished_otherwise(pair, src_name, dst_name);
             }
         }
-        self.losses.tell(job.lost, src, dst);
+        if !job.lost.is_empty() {
+            self.losses.tell(std::mem::take(&mut job.lost), src, dst);
+        }
     }
 
     /// Takes away the session that a killed run left for what is complete as `to`.
@@ -875,7 +897,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         }
         // A second name shares what the first has.
         let (body, attributes) = (Body::Special, Attributes::Carried(&[]));
-        let entry = Candidate { name, to, info: *info, body, attributes, way: Way::Alone };
+        let entry = Candidate { name, to, info: *info, body, attributes, way: Way::Alone, is_at_hand: true };
         let came_before = matches!(pair.dst.stand, Some(MoveState::Landed { .. }));
         if came_before && there.is_some_and(|there| !same(info, &there)) {
             return Err(Self::stays(pair, name, to));

@@ -389,7 +389,8 @@ mod proof {
                 }
                 let body = Body::File(file.fd.try_clone().unwrap());
                 let attributes = Attributes::Carried(&[]);
-                let entry = Candidate { name, to: name, info: file.info, body, attributes, way };
+                let entry =
+                    Candidate { name, to: name, info: file.info, body, attributes, way, is_at_hand: true };
                 let planned = self.lander.plan(slot, entry);
                 if linked && !matches!(planned, Ok(Some(_))) {
                     self.lander.links.gave_up(&file.info);

@@ -541,7 +541,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
 
 /// Hands names to workers that have time. `false`: stopped.
 fn spread(sending: &Sending<'_>, place: &Arc<AnnouncedDir>, mut names: Names) -> bool {
-    names.sort();
+    names.sort_by_ino();
     let mut start = 0;
     while start < names.len() {
         let end = (start + BATCH_ENTRIES).min(names.len());

@@ -29,5 +29,6 @@ mod push_tests;
 mod repeats;
 mod schedule;
 pub(crate) mod sending;
+pub(crate) mod small;
 mod taking;
 pub(crate) mod walk;

@@ -204,7 +204,9 @@ fn reopen(place: &AnnouncedDir) -> Result<Arc<SourceDir>> {
         return Err(Error::ours(Code::SourceChanged, Op::OpenDirectory, place.node.path(), note));
     }
     let (node, ignores, privileged) = (place.node.clone(), place.ignores.clone(), place.privileged);
-    Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores, privileged }))
+    // What is sent from a directory that was gone back to is read when it is sent.
+    let (name, above, is_stamped_here) = (None, None, false);
+    Ok(Arc::new(SourceDir { dir, info, node, name, above, ignores, privileged, is_stamped_here }))
 }
 
 /// Relative paths, each short enough for one call, that lead down these names.

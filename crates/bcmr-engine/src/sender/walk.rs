@@ -7,8 +7,10 @@ use crate::held_stat;
 use crate::node::Node;
 use crate::policy::Privileged;
 use crate::sender::filter::{self, Filter, Ignores, Seen};
+use crate::sender::small::{Opened, SmallFiles};
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use fastcopy::still::stamps_by_our_clock;
 use fastcopy::xattr::Of;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,6 +28,8 @@ pub(crate) struct SourceDir {
     pub(crate) ignores: Option<Arc<Ignores>>,
     /// Where it and what is in it has what only root can set.
     pub(crate) privileged: Privileged,
+    /// Changes on its file system are stamped with this machine's clock.
+    pub(crate) is_stamped_here: bool,
 }
 
 impl SourceDir {
@@ -38,13 +42,19 @@ impl SourceDir {
     pub(crate) fn top(dir: Dir, node: Arc<Node>, privileged: Privileged) -> Result<Arc<SourceDir>> {
         let info = dir.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?;
         let info = meant(privileged, Of::Handle(dir.as_fd()), info, || node.path())?;
-        Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None, privileged }))
+        Ok(SourceDir::uppermost(dir, info, node, privileged))
     }
 
     /// The directory an operand's name is in, which takes no part itself.
     pub(crate) fn parent(dir: Dir, node: Arc<Node>, privileged: Privileged) -> Result<Arc<SourceDir>> {
         let info = dir.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?;
-        Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None, privileged }))
+        Ok(SourceDir::uppermost(dir, info, node, privileged))
+    }
+
+    fn uppermost(dir: Dir, info: Info, node: Arc<Node>, privileged: Privileged) -> Arc<SourceDir> {
+        let is_stamped_here = stamps_by_our_clock(&dir);
+        let (name, above, ignores) = (None, None, None);
+        Arc::new(SourceDir { dir, info, node, name, above, ignores, privileged, is_stamped_here })
     }
 
     /// The same for an operand that is a directory as a whole, whose own files of rules reign in it.
@@ -57,8 +67,17 @@ impl SourceDir {
             .map_err(|e| Error::os(Op::ReadGitignore, self.node.path(), e))?;
         let dir = self.dir.try_clone().map_err(|e| Error::os(Op::Open, self.node.path(), e))?;
         let (node, name, above) = (self.node.clone(), self.name.clone(), self.above.clone());
-        let privileged = self.privileged;
-        Ok(Arc::new(SourceDir { dir, info: self.info, node, name, above, ignores, privileged }))
+        let (privileged, is_stamped_here) = (self.privileged, self.is_stamped_here);
+        Ok(Arc::new(SourceDir {
+            dir,
+            info: self.info,
+            node,
+            name,
+            above,
+            ignores,
+            privileged,
+            is_stamped_here,
+        }))
     }
 
     /// A directory below this one, known as `node` (an operand is a root of its own, all else lies below one). A link
@@ -84,6 +103,8 @@ impl SourceDir {
                 .rules_in(&dir, node.names().len(), ignores.as_ref())
                 .map_err(|e| Error::os(Op::ReadGitignore, node.path(), e))?;
         }
+        let is_same_device = info.dev == self.info.dev;
+        let is_stamped_here = if is_same_device { self.is_stamped_here } else { stamps_by_our_clock(&dir) };
         Ok(Arc::new(SourceDir {
             dir,
             info,
@@ -92,6 +113,7 @@ impl SourceDir {
             above: Some(self.clone()),
             ignores,
             privileged: self.privileged,
+            is_stamped_here,
         }))
     }
 
@@ -126,12 +148,32 @@ impl SourceDir {
     /// Opens a file to read and says what was got; one open, one fstat. Opening blocks on nothing, and what is not
     /// a regular file after all comes back as what it is.
     pub(crate) fn open_file(&self, name: Name<'_>, follow: bool) -> Result<(OwnedFd, Info)> {
-        let fail = |op: Op| move |e| Error::os(op, self.node.join(name), e);
-        let fd = if follow { self.dir.open_file_following(name) } else { self.dir.open_file(name) };
-        let fd = fd.map_err(fail(Op::Open))?;
-        let info = Info::of(&fd).map_err(fail(Op::Stat))?;
-        let info = meant(self.privileged, Of::Handle(fd.as_fd()), info, || self.node.join(name))?;
+        let fd = self.open(name, follow)?;
+        let info = self.info_of(name, &fd)?;
         Ok((fd, info))
+    }
+
+    /// The same; what is small is read whole, if `small` has room for it.
+    pub(crate) fn open_small<'b>(
+        &self,
+        name: Name<'_>,
+        follow: bool,
+        small: &mut SmallFiles<'b>,
+    ) -> Result<(Opened<'b>, Info)> {
+        let fd = self.open(name, follow)?;
+        let read = small.read(&fd);
+        let info = self.info_of(name, &fd)?;
+        Ok((small.whole(fd, read, &info), info))
+    }
+
+    fn open(&self, name: Name<'_>, follow: bool) -> Result<OwnedFd> {
+        let fd = if follow { self.dir.open_file_following(name) } else { self.dir.open_file(name) };
+        fd.map_err(|e| Error::os(Op::Open, self.node.join(name), e))
+    }
+
+    fn info_of(&self, name: Name<'_>, fd: &OwnedFd) -> Result<Info> {
+        let info = Info::of(fd).map_err(|e| Error::os(Op::Stat, self.node.join(name), e))?;
+        meant(self.privileged, Of::Handle(fd.as_fd()), info, || self.node.join(name))
     }
 
     /// What a name is, through a link where `follow` says so.

@@ -5,12 +5,12 @@
 //! A directory's small files are landed in batches while it is listed, large ones as tasks of their own. A directory is
 //! published once its small files are in it, and sealed (mode, owner, times) once everything below it is done.
 
-use crate::disk::sys::{Hand, Sys};
+use crate::disk::sys::{Hand, SmallBuffer, Sys};
 use crate::disk::{Attributes, Body, Dirs, Fault, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, CopyRequest, Ends, Follow, Target};
+use crate::policy::{CopyPolicy, CopyRequest, Ends, Follow, Preserve, Target};
 use crate::receiver::aside::Aside;
 use crate::receiver::choose::{Candidate, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting};
@@ -22,6 +22,7 @@ use crate::receiver::lander::{LandHooks, Lander, Retry, SourceSeen};
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
+use crate::sender::small::{Opened, SmallFiles};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
@@ -34,6 +35,8 @@ use crate::verbs::round_ledger::{PlaceInSource, RoundLedger};
 use crate::verbs::stream::{self, Streamed};
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
+use fastcopy::still::Since;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -143,6 +146,12 @@ impl Origin for SourceDir {
     }
 }
 
+/// An empty list of jobs in the same memory (the standard library collects in place where it can), for other names and bytes.
+#[allow(clippy::unnecessary_filter_map)] // filtered jobs would still be of the old names
+fn reused<'b>(jobs: Vec<Job<'_, Sys>>) -> Vec<Job<'b, Sys>> {
+    jobs.into_iter().filter_map(|_| None).collect()
+}
+
 /// What tells a source from others that become the same name.
 #[derive(Hash)]
 enum SourceId<'n> {
@@ -153,11 +162,9 @@ enum SourceId<'n> {
 }
 
 /// What became of one entry that was looked at.
-#[allow(clippy::large_enum_variant)] // lives for one call; a box would be an allocation per file
-enum Prepared<'n> {
-    Job(Job<'n, Sys>),
-    /// Done, deferred, kept or failed: nothing to land here.
-    Nothing,
+enum Prepared {
+    /// It is one more job, or done, deferred, kept or failed: then there is nothing to land here.
+    Settled,
     /// Out of descriptors: land what is open first.
     Later(Error),
 }
@@ -291,11 +298,11 @@ impl<'a> Run<'a> {
         let follow = self.follows(pair);
         for Retry { src, to, kind } in again {
             let entry = DirEntry::met(src.as_name(), to.as_name(), kind, follow);
-            match self.prepare(worker, pair, entry, way) {
-                Prepared::Job(job) => {
-                    self.desk.land(worker.buffers, pair, &mut vec![job], way, threads, false);
+            let mut one = Vec::new();
+            match self.prepare(worker, &mut one, None, pair, entry, way) {
+                Prepared::Settled => {
+                    self.desk.land(worker.buffers, pair, &mut one, way, threads, false);
                 }
-                Prepared::Nothing => {}
                 Prepared::Later(e) => self.failed(pair, e),
             }
         }
@@ -316,21 +323,22 @@ impl<'a> Run<'a> {
         self.desk.tally.fail(e);
     }
 
-    /// Looks at one entry on both sides and says what is to be landed.
+    /// Looks at one entry on both sides and adds what is to be landed of it to `jobs`.
     fn prepare<'n>(
         &self,
         worker: &CopyWorker<'_, '_, 'a>,
+        jobs: &mut Vec<Job<'n, Sys>>,
+        small: Option<&mut SmallFiles<'n>>,
         pair: &'n Arc<DirPair>,
         entry: DirEntry<'n>,
         way: Way,
-    ) -> Prepared<'n> {
-        match self.try_prepare(worker, pair, entry, way) {
-            Ok(Some(job)) => Prepared::Job(job),
-            Ok(None) => Prepared::Nothing,
+    ) -> Prepared {
+        match self.try_prepare(worker, jobs, small, pair, entry, way) {
+            Ok(()) => Prepared::Settled,
             Err(e) if e.code == Code::Limit => Prepared::Later(e),
             Err(e) => {
                 self.failed(pair, e);
-                Prepared::Nothing
+                Prepared::Settled
             }
         }
     }
@@ -338,14 +346,16 @@ impl<'a> Run<'a> {
     fn try_prepare<'n>(
         &self,
         worker: &CopyWorker<'_, '_, 'a>,
+        jobs: &mut Vec<Job<'n, Sys>>,
+        small: Option<&mut SmallFiles<'n>>,
         pair: &'n Arc<DirPair>,
         entry: DirEntry<'n>,
         way: Way,
-    ) -> Result<Option<Job<'n, Sys>>> {
+    ) -> Result<()> {
         let DirEntry { name, to, kind, follow, is_claimed } = entry;
         let src = &pair.src;
         if kind == Kind::Dir {
-            return Ok(None);
+            return Ok(());
         }
         if kind.is_special() && !self.policy.specials {
             let note = Reason::KindIs.about(kind.word());
@@ -353,11 +363,14 @@ impl<'a> Run<'a> {
         }
         if !is_claimed && self.claim_name(pair, entry)? == Claimed::Same {
             self.desk.came_before(pair);
-            return Ok(None);
+            return Ok(());
         }
         let (body, info) = match kind {
             Kind::File => {
-                let (fd, info) = src.open_file(name, follow)?;
+                let (opened, info) = match small {
+                    Some(small) => src.open_small(name, follow, small)?,
+                    None => src.open_file(name, follow).map(|(fd, info)| (Opened::File(fd), info))?,
+                };
                 if info.kind != Kind::File {
                     // Between listing and opening something else was put there; nothing of it was read.
                     let note = Reason::KindBecame.about(info.kind.word());
@@ -365,9 +378,12 @@ impl<'a> Run<'a> {
                 }
                 if way == Way::Small && info.size >= BIG_BYTES {
                     worker.leave(pair, entry);
-                    return Ok(None);
+                    return Ok(());
                 }
-                (Body::File(fd), info)
+                match opened {
+                    Opened::File(fd) => (Body::File(fd), info),
+                    Opened::Read(bytes) => (Body::Bytes(bytes), info),
+                }
             }
             Kind::Link => {
                 let info = src.stat(name, false)?;
@@ -387,15 +403,69 @@ impl<'a> Run<'a> {
             if !linked {
                 // Links are made once their batch's own claims are settled, so that no worker waits for itself.
                 worker.second(pair, entry, info);
-                return Ok(None);
+                return Ok(());
             }
         }
         let attributes = Attributes::At(&pair.src.dir, name);
-        let job = self.desk.plan(pair, Candidate { name, to, info, body, attributes, way });
-        if linked && !matches!(job, Ok(Some(_))) {
+        let candidate = Candidate { name, to, info, body, attributes, way, is_at_hand: true };
+        let planned = self.desk.plan_into(jobs, pair, candidate);
+        if linked && !matches!(planned, Ok(true)) {
             self.desk.links.gave_up(&info);
         }
-        job
+        planned.map(|_| ())
+    }
+
+    /// Lands the first of `rest`, as many as are open at a time.
+    fn batch(
+        &self,
+        worker: &mut CopyWorker<'_, '_, 'a>,
+        buffer: &mut SmallBuffer,
+        pair: &Arc<DirPair>,
+        names: &Names,
+        rest: &mut Range<usize>,
+    ) {
+        let follow = self.policy.follow == Follow::Always;
+        let room = self.desk.room(pair);
+        let mut small = SmallFiles::new(buffer, self.small_below(pair), Since::now());
+        let mut jobs = reused(std::mem::take(&mut worker.buffers.jobs));
+        jobs.reserve(room.min(rest.len()));
+        while jobs.len() < room
+            && let Some((name, kind)) = rest.next().and_then(|index| names.get(index))
+        {
+            if self.desk.tally.cancelled() {
+                pair.mark_incomplete();
+                *rest = 0..0;
+                break;
+            }
+            let is_claimed = names.are_claimed;
+            let entry = DirEntry { is_claimed, ..DirEntry::met(name, name, kind, follow) };
+            let mut prepared = self.prepare(worker, &mut jobs, Some(&mut small), pair, entry, Way::Small);
+            if let (Prepared::Later(_), false) = (&prepared, jobs.is_empty()) {
+                small.close();
+                self.land(worker, pair, &mut jobs, Way::Small);
+                prepared = self.prepare(worker, &mut jobs, Some(&mut small), pair, entry, Way::Small);
+            }
+            if let Prepared::Later(e) = prepared {
+                self.failed(pair, e);
+            }
+        }
+        small.close();
+        self.land(worker, pair, &mut jobs, Way::Small);
+        worker.buffers.jobs = reused(jobs);
+    }
+
+    /// Files shorter than this are read as they are opened, bytes: where one is sure to be landed, by writing what was read, and
+    /// one look afterwards tells that it did not change.
+    fn small_below(&self, pair: &DirPair) -> usize {
+        // Attributes are read from the open file.
+        let Preserve { xattr, acl, .. } = self.policy.preserve;
+        let is_wanted = pair.dst.is_private() || pair.dst.held.is_empty();
+        if xattr || acl || !is_wanted || !pair.src.is_stamped_here {
+            return 0;
+        }
+        let DestDir { dir, info, .. } = &pair.dst;
+        let bytes = self.disk.buffered_below(self.policy.reflink, pair.src.info.dev, dir, info.dev);
+        usize::try_from(bytes).unwrap_or(0)
     }
 
     /// Whether links in `pair`'s source are followed: all of them, or those that are operands.
@@ -557,40 +627,21 @@ impl<'a> WalkDestination for Run<'a> {
         worker: &mut CopyWorker<'_, '_, 'a>,
         pair: &Arc<DirPair>,
         names: &Names,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
     ) {
-        let follow = self.policy.follow == Follow::Always;
-        let room = self.desk.room(pair);
-        let mut jobs = Vec::with_capacity(room.min(range.len()));
-        for (name, kind) in range.filter_map(|index| names.get(index)) {
-            if self.desk.tally.cancelled() {
-                pair.mark_incomplete();
-                break;
-            }
-            let is_claimed = names.are_claimed;
-            let entry = DirEntry { is_claimed, ..DirEntry::met(name, name, kind, follow) };
-            let mut prepared = self.prepare(worker, pair, entry, Way::Small);
-            if let (Prepared::Later(_), false) = (&prepared, jobs.is_empty()) {
-                self.land(worker, pair, &mut jobs, Way::Small);
-                prepared = self.prepare(worker, pair, entry, Way::Small);
-            }
-            match prepared {
-                Prepared::Job(job) => jobs.push(job),
-                Prepared::Nothing => {}
-                Prepared::Later(e) => self.failed(pair, e),
-            }
-            if jobs.len() >= room {
-                self.land(worker, pair, &mut jobs, Way::Small);
-            }
+        let mut rest = range;
+        let mut buffer = std::mem::take(&mut worker.buffers.small);
+        while !rest.is_empty() {
+            self.batch(worker, &mut buffer, pair, names, &mut rest);
         }
-        self.land(worker, pair, &mut jobs, Way::Small);
+        worker.buffers.small = buffer;
     }
 
     /// Lands one entry by itself.
     fn one(&self, worker: &mut CopyWorker<'_, '_, 'a>, pair: &Arc<DirPair>, entry: DirEntry<'_>) {
-        match self.prepare(worker, pair, entry, Way::Alone) {
-            Prepared::Job(job) => self.land(worker, pair, &mut vec![job], Way::Alone),
-            Prepared::Nothing => {}
+        let mut one = Vec::new();
+        match self.prepare(worker, &mut one, None, pair, entry, Way::Alone) {
+            Prepared::Settled => self.land(worker, pair, &mut one, Way::Alone),
             Prepared::Later(e) => self.failed(pair, e),
         }
     }

@@ -210,6 +210,14 @@ pub(crate) struct NamesBelow {
     pub(crate) names: Names,
 }
 
+/// What a worker lists directories with, one at a time.
+#[derive(Default)]
+struct ListingRoom {
+    buffer: ListBuffer,
+    /// Empty between two directories.
+    found: Entries,
+}
+
 /// Directories that are open for operands.
 type Bases<D> = Vec<(Arc<Place>, WalkHold<D>)>;
 
@@ -275,7 +283,7 @@ impl<D: WalkDestination> Walk<'_, D> {
             self.step(&mut WalkWorker { hands, buffers }, list, task);
             D::findings(buffers)
         };
-        pool.run_telling(|| (buffers(), ListBuffer::new()), step, |found| self.to.tell(found));
+        pool.run_telling(|| (buffers(), ListingRoom::default()), step, |found| self.to.tell(found));
         while let Some(hold) = self.dropped.take() {
             self.to.release(&mut self.to.buffers(), hold);
         }
@@ -343,7 +351,7 @@ impl<D: WalkDestination> Walk<'_, D> {
         }
     }
 
-    fn step(&self, worker: &mut WalkWorker<'_, '_, D>, list: &mut ListBuffer, task: Task<D>) {
+    fn step(&self, worker: &mut WalkWorker<'_, '_, D>, list: &mut ListingRoom, task: Task<D>) {
         let stop = self.to.tally().cancelled();
         let pair = match task {
             Task::Open { pair } => {
@@ -399,7 +407,7 @@ impl<D: WalkDestination> Walk<'_, D> {
     fn enter(
         &self,
         worker: &mut WalkWorker<'_, '_, D>,
-        list: &mut ListBuffer,
+        list: &mut ListingRoom,
         above: &Arc<WalkTask<D>>,
         entry: DirEntry<'_>,
         operand: Option<PathBuf>,
@@ -443,14 +451,14 @@ impl<D: WalkDestination> Walk<'_, D> {
     }
 
     /// Lists a source directory: directories become tasks, everything else is dealt with in batches on the way.
-    fn list_dir(&self, worker: &mut WalkWorker<'_, '_, D>, list: &mut ListBuffer, pair: &Arc<WalkTask<D>>) {
+    fn list_dir(&self, worker: &mut WalkWorker<'_, '_, D>, list: &mut ListingRoom, pair: &Arc<WalkTask<D>>) {
         let tally = self.to.tally();
         let is_ordered = self.to.is_ordered();
         let keeps_excluded = is_ordered && self.to.wants_extras();
-        let mut found = Entries::default();
+        let mut found = std::mem::take(&mut list.found);
         let mut excluded = Names::default();
         let mut all_met = true;
-        let listed = pair.src.list(list, self.policy.follow, self.filter, |met| {
+        let listed = pair.src.list(&mut list.buffer, self.policy.follow, self.filter, |met| {
             if tally.cancelled() {
                 pair.mark_incomplete();
                 return false;
@@ -496,10 +504,11 @@ impl<D: WalkDestination> Walk<'_, D> {
         if is_listed {
             self.to.listed(pair);
         }
-        let Entries { dirs, mut names } = found;
+        let Entries { mut dirs, mut names } = found;
         self.to.expect(pair, dirs.len());
-        worker.hands.push_all(dirs.into_iter().rev().map(|name| self.dir(pair, name)));
+        worker.hands.push_all(dirs.drain(..).rev().map(|name| self.dir(pair, name)));
         self.spread(worker, pair, &mut names);
+        list.found = Entries { dirs, names };
     }
 
     /// Passes on what was found in the middle of a long task, so that not all of it is held.
@@ -523,7 +532,7 @@ impl<D: WalkDestination> Walk<'_, D> {
     fn leave_in_order(
         &self,
         worker: &mut WalkWorker<'_, '_, D>,
-        list: &mut ListBuffer,
+        list: &mut ListingRoom,
         pair: &Arc<WalkTask<D>>,
         found: Entries,
         excluded: Option<Names>,
@@ -650,7 +659,7 @@ impl<D: WalkDestination> Walk<'_, D> {
     /// if it had to ask for one first, it would sleep for half a batch each time. Leaves `names` empty.
     fn spread(&self, worker: &mut WalkWorker<'_, '_, D>, pair: &Arc<WalkTask<D>>, names: &mut Names) {
         self.share_out(worker);
-        names.sort();
+        names.sort_by_ino();
         let step = BATCH_NAMES.max(self.to.room(pair));
         let mut start = 0;
         while start < names.len() {
