@@ -5,7 +5,7 @@
 use crate::dir::{Dir, Name};
 use crate::meta::{or_by_path, proc_path};
 use crate::retry::retry;
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::XattrFlags;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -73,6 +73,16 @@ fn list(of: Of<'_>, names: &mut Vec<u8>) -> io::Result<usize> {
             let path = Of::path(dir, name)?;
             grown(names, |b| retry(|| rustix::fs::llistxattr(&path, &mut *b)))
         }
+    }
+}
+
+/// `flistxattr` without room for the names: whether an open file has any attributes, ACLs among them. A file system without
+/// attributes has none.
+pub fn has_any(fd: impl AsFd) -> io::Result<bool> {
+    match retry(|| rustix::fs::flistxattr_query(fd.as_fd())) {
+        Ok(bytes) => Ok(bytes > 0),
+        Err(e) if unsupported(&e) => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

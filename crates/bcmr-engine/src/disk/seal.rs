@@ -18,6 +18,7 @@ use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::io;
+use std::mem::{Discriminant, discriminant};
 use std::os::fd::AsFd;
 
 const LEND: u32 = 0o6000;
@@ -120,13 +121,48 @@ fn is_born_whole(job: &Job<'_, impl Kernel>, keep: &Keep) -> bool {
     !(mode || owner || times || xattr || acl) && job.there.is_none() && !is_part(job)
 }
 
+/// What new files in one directory are born as, once one of them was looked at: of one process, they have one owner there.
+#[derive(Default)]
+pub(super) struct Births {
+    owner: Option<(Discriminant<Placement>, (u32, u32))>,
+}
+
+impl Births {
+    /// What the new file of a job was born as.
+    fn of(&mut self, thing: Thing<'_>, job: &Job<'_, impl Kernel>, keep: &Keep) -> io::Result<Info> {
+        let is_plain = job.there.is_none()
+            && matches!(thing, Thing::Open(_))
+            && job.info.kind == Kind::File
+            && !matches!(job.body, Body::Kept)
+            && !keep.default_acl
+            && !keep.preserve.at_dest.is_held();
+        if !is_plain {
+            return thing.info();
+        }
+        let placement = discriminant(&job.place);
+        let expected = Info { mode: birth_mode(job, keep) & !keep.umask, ..job.info };
+        if let Some((_, (uid, gid))) = self.owner.filter(|(of, _)| *of == placement) {
+            return Ok(Info { uid, gid, ..expected });
+        }
+        let born = thing.info()?;
+        self.owner = (born.mode == expected.mode).then_some((placement, (born.uid, born.gid)));
+        Ok(born)
+    }
+}
+
 /// Seals one job.
-pub(super) fn job(buffer: &mut XattrBuffer, dir: &Dir, job: &mut Job<'_, impl Kernel>, keep: &Keep) {
+pub(super) fn job(
+    buffer: &mut XattrBuffer,
+    births: &mut Births,
+    dir: &Dir,
+    job: &mut Job<'_, impl Kernel>,
+    keep: &Keep,
+) {
     if is_born_whole(job, keep) {
         return;
     }
     let mut lost = std::mem::take(&mut job.lost);
-    let sealed = seal_job(buffer, dir, job, keep, &mut lost);
+    let sealed = seal_job(buffer, births, dir, job, keep, &mut lost);
     job.lost = lost;
     if let Err(fault) = sealed {
         job.fault = Some(fault);
@@ -135,6 +171,7 @@ pub(super) fn job(buffer: &mut XattrBuffer, dir: &Dir, job: &mut Job<'_, impl Ke
 
 fn seal_job(
     buffer: &mut XattrBuffer,
+    births: &mut Births,
     dir: &Dir,
     job: &Job<'_, impl Kernel>,
     keep: &Keep,
@@ -174,7 +211,8 @@ fn seal_job(
     let stays = matches!(job.body, Body::Kept);
     let replaced = kept.filter(|_| !in_place).map(|there| Replaced { dir, name: job.name, there });
     let wanted = Wanted { owner, mode, owner_told: told, replaced, stays, keep };
-    apply(buffer, thing, of_source, &job.info, wanted, lost)?;
+    let born = || births.of(thing, job, keep);
+    apply(buffer, thing, of_source, (&job.info, born), wanted, lost)?;
     if p.times {
         let set = match thing {
             Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
@@ -309,7 +347,7 @@ pub(super) fn dir(
     let thing = Thing::Open(dst.as_fd());
     let source = From::of(src);
     let wanted = Wanted { owner, mode, owner_told: p.owner, replaced: None, stays: false, keep };
-    if let Err(fault) = apply(buffer, thing, source, info, wanted, &mut lost) {
+    if let Err(fault) = apply(buffer, thing, source, (info, || thing.info()), wanted, &mut lost) {
         lost.push(fault);
     }
     if p.times
@@ -340,7 +378,7 @@ fn apply(
     buffer: &mut XattrBuffer,
     thing: Thing<'_>,
     source: From<'_>,
-    info: &Info,
+    (info, born): (&Info, impl FnOnce() -> io::Result<Info>),
     wanted: Wanted<'_>,
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
@@ -350,7 +388,7 @@ fn apply(
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
         return Ok(());
     }
-    let born = thing.info().map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
+    let born = born().map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
     // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
     let mut owned = owner.is_some() || kind != Kind::File || (born.uid, born.gid) == (info.uid, info.gid);
     // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.

@@ -409,8 +409,9 @@ impl Phases for Sys {
     }
 
     fn seal(&self, hand: &mut Hand, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
+        let mut births = seal::Births::default();
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            seal::job(&mut hand.xattr, dir, job, keep);
+            seal::job(&mut hand.xattr, &mut births, dir, job, keep);
         }
     }
 

@@ -8,6 +8,7 @@ use fastcopy::close;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::{is_cached, pread};
 use fastcopy::still::Since;
+use fastcopy::xattr::has_any;
 use std::os::fd::OwnedFd;
 
 /// A file that was opened.
@@ -30,6 +31,8 @@ pub(crate) struct SmallFiles<'b> {
     room: usize,
     /// Before the first of them was opened.
     since: Since,
+    /// Only those without attributes and ACLs: others are read from the open file, once the new one is there.
+    only_bare: bool,
     was_large: &'b mut bool,
     cached_batches: &'b mut u8,
     /// None was asked about yet.
@@ -41,10 +44,15 @@ pub(crate) struct SmallFiles<'b> {
 impl<'b> SmallFiles<'b> {
     /// As many files as the buffer has room for, each shorter than `room` bytes; with no room, none. `since` is before any of them
     /// is opened.
-    pub(crate) fn new(buffer: &'b mut SmallBuffer, room: usize, since: Since) -> SmallFiles<'b> {
+    pub(crate) fn new(
+        buffer: &'b mut SmallBuffer,
+        room: usize,
+        only_bare: bool,
+        since: Since,
+    ) -> SmallFiles<'b> {
         let SmallBuffer { bytes, was_large, cached_batches, opened } = buffer;
         let free = if room > 0 { bytes.buffer() } else { &mut [] };
-        SmallFiles { free, room, since, was_large, cached_batches, is_first: true, opened }
+        SmallFiles { free, room, since, only_bare, was_large, cached_batches, is_first: true, opened }
     }
 
     /// Reads a file that was opened just now, where that may be all of it. What came of it is for [`SmallFiles::whole`] to say.
@@ -78,6 +86,7 @@ impl<'b> SmallFiles<'b> {
                 && read < self.room
                 && is_dense
                 && self.since.holds(info)
+                && !(self.only_bare && has_any(&file).unwrap_or(true))
         };
         let Some(read) = read.filter(|read| is_whole(*read)) else { return Opened::File(file) };
         let (taken, free) =
@@ -98,6 +107,7 @@ mod tests {
     use super::*;
     use std::fs::{self, File, OpenOptions};
     use std::io::Write;
+    use std::os::fd::AsFd;
     use std::path::Path;
 
     /// What was made just now counts as made long before.
@@ -121,7 +131,7 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         let content = |bytes: usize| -> Vec<u8> { (0..bytes).map(|n| n as u8).collect() };
         let mut buffer = SmallBuffer::default();
-        let mut small = SmallFiles::new(&mut buffer, ROOM, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
         for bytes in [1, 63, 64, 65, ROOM - 1, 0, 5000] {
             fs::write(path("f"), content(bytes)).unwrap();
             // The kernel may not have counted the blocks yet; they are dense all the same.
@@ -148,21 +158,41 @@ mod tests {
             OpenOptions::new().write(true).append(append).open(&path).unwrap().write_all(text).unwrap();
         };
         // Made just before.
-        let mut small = SmallFiles::new(&mut buffer, ROOM, Since::now());
+        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now());
         assert_eq!(opened(&mut small, &path, || {}), None);
         // Longer by now; only its time tells of the other one, which is what `Since` is about.
-        let mut small = SmallFiles::new(&mut buffer, ROOM, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
         assert_eq!(opened(&mut small, &path, || write(b", and more", true)), None);
-        let mut small = SmallFiles::new(&mut buffer, ROOM, Since::now());
+        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now());
         assert_eq!(opened(&mut small, &path, || write(b"AS", false)), None);
         // With holes.
         File::create(&path).unwrap().set_len(5000).unwrap();
-        let mut small = SmallFiles::new(&mut buffer, ROOM, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
         assert_eq!(opened(&mut small, &path, || {}), None);
         // With no room for any.
         fs::write(&path, "x").unwrap();
-        let mut small = SmallFiles::new(&mut buffer, 0, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, 0, false, Since::now().moved(LONG));
         assert_eq!(opened(&mut small, &path, || {}), None);
+    }
+
+    #[test]
+    fn what_has_attributes_stays_open_where_they_are_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "x").unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        let mut buffer = SmallBuffer::default();
+        let mut read = |only_bare: bool| {
+            let mut small = SmallFiles::new(&mut buffer, ROOM, only_bare, Since::now().moved(LONG));
+            opened(&mut small, &path, || {}).is_some()
+        };
+        assert!(read(true) && read(false));
+        let file = File::open(&path).unwrap();
+        if let Err(e) = fastcopy::xattr::set(fastcopy::xattr::Of::Handle(file.as_fd()), c"user.a", b"1") {
+            eprintln!("SKIPPED: attributes of small files: {e}");
+            return;
+        }
+        assert!(!read(true) && read(false));
     }
 
     #[test]
@@ -173,7 +203,7 @@ mod tests {
         File::open(&path).unwrap().sync_all().unwrap();
         let mut buffer = SmallBuffer::default();
         let most = buffer.bytes.buffer().len() / ROOM;
-        let mut small = SmallFiles::new(&mut buffer, ROOM, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
         for n in 0..most + 2 {
             assert_eq!(opened(&mut small, &path, || {}).is_some(), n < most, "{n}");
         }

@@ -406,7 +406,11 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
         }
-        let attributes = Attributes::At(&pair.src.dir, name);
+        // What was read whole has none, where they are wanted.
+        let attributes = match body {
+            Body::Bytes(_) => Attributes::Carried(&[]),
+            _ => Attributes::At(&pair.src.dir, name),
+        };
         let candidate = Candidate { name, to, info, body, attributes, way, is_at_hand: true };
         let planned = self.desk.plan_into(jobs, pair, candidate);
         if linked && !matches!(planned, Ok(true)) {
@@ -426,7 +430,8 @@ impl<'a> Run<'a> {
     ) {
         let follow = self.policy.follow == Follow::Always;
         let room = self.desk.room(pair);
-        let mut small = SmallFiles::new(buffer, self.small_below(pair), Since::now());
+        let Preserve { xattr, acl, .. } = self.policy.preserve;
+        let mut small = SmallFiles::new(buffer, self.small_below(pair), xattr || acl, Since::now());
         let mut jobs = reused(std::mem::take(&mut worker.buffers.jobs));
         jobs.reserve(room.min(rest.len()));
         while jobs.len() < room
@@ -457,10 +462,8 @@ impl<'a> Run<'a> {
     /// Files shorter than this are read as they are opened, bytes: where one is sure to be landed, by writing what was read, and
     /// one look afterwards tells that it did not change.
     fn small_below(&self, pair: &DirPair) -> usize {
-        // Attributes are read from the open file.
-        let Preserve { xattr, acl, .. } = self.policy.preserve;
         let is_wanted = pair.dst.is_private() || pair.dst.held.is_empty();
-        if xattr || acl || !is_wanted || !pair.src.is_stamped_here {
+        if !is_wanted || !pair.src.is_stamped_here {
             return 0;
         }
         let DestDir { dir, info, .. } = &pair.dst;
