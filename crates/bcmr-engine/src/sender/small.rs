@@ -19,6 +19,15 @@ pub(crate) enum Opened<'b> {
     Read(&'b [u8]),
 }
 
+/// What is to be known of a small file beside its content.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Asks {
+    /// Only those without attributes and ACLs are read: of others they are read from the open file, once the new one is there.
+    pub(crate) only_bare: bool,
+    /// When it was read last before, which reading it changes.
+    pub(crate) atime: bool,
+}
+
 /// Batches that are not asked about after one was in the page cache.
 const CACHED_BATCHES: u8 = 3;
 /// Where the next file begins in the buffer, bytes: the kernel copies to a cache line's beginning faster.
@@ -31,8 +40,7 @@ pub(crate) struct SmallFiles<'b> {
     room: usize,
     /// Before the first of them was opened.
     since: Since,
-    /// Only those without attributes and ACLs: others are read from the open file, once the new one is there.
-    only_bare: bool,
+    asks: Asks,
     was_large: &'b mut bool,
     cached_batches: &'b mut u8,
     /// None was asked about yet.
@@ -44,15 +52,15 @@ pub(crate) struct SmallFiles<'b> {
 impl<'b> SmallFiles<'b> {
     /// As many files as the buffer has room for, each shorter than `room` bytes; with no room, none. `since` is before any of them
     /// is opened.
-    pub(crate) fn new(
-        buffer: &'b mut SmallBuffer,
-        room: usize,
-        only_bare: bool,
-        since: Since,
-    ) -> SmallFiles<'b> {
+    pub(crate) fn new(buffer: &'b mut SmallBuffer, room: usize, asks: Asks, since: Since) -> SmallFiles<'b> {
         let SmallBuffer { bytes, was_large, cached_batches, opened } = buffer;
         let free = if room > 0 { bytes.buffer() } else { &mut [] };
-        SmallFiles { free, room, since, only_bare, was_large, cached_batches, is_first: true, opened }
+        SmallFiles { free, room, since, asks, was_large, cached_batches, is_first: true, opened }
+    }
+
+    /// Whether a file is to be looked at before [`SmallFiles::read`] too.
+    pub(crate) fn looks_before(&self) -> bool {
+        self.asks.atime && self.room > 0 && !*self.was_large
     }
 
     /// Reads a file that was opened just now, where that may be all of it. What came of it is for [`SmallFiles::whole`] to say.
@@ -86,7 +94,7 @@ impl<'b> SmallFiles<'b> {
                 && read < self.room
                 && is_dense
                 && self.since.holds(info)
-                && !(self.only_bare && has_any(&file).unwrap_or(true))
+                && !(self.asks.only_bare && has_any(&file).unwrap_or(true))
         };
         let Some(read) = read.filter(|read| is_whole(*read)) else { return Opened::File(file) };
         let (taken, free) =
@@ -131,7 +139,7 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         let content = |bytes: usize| -> Vec<u8> { (0..bytes).map(|n| n as u8).collect() };
         let mut buffer = SmallBuffer::default();
-        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now().moved(LONG));
         for bytes in [1, 63, 64, 65, ROOM - 1, 0, 5000] {
             fs::write(path("f"), content(bytes)).unwrap();
             // The kernel may not have counted the blocks yet; they are dense all the same.
@@ -158,20 +166,20 @@ mod tests {
             OpenOptions::new().write(true).append(append).open(&path).unwrap().write_all(text).unwrap();
         };
         // Made just before.
-        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now());
+        let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now());
         assert_eq!(opened(&mut small, &path, || {}), None);
         // Longer by now; only its time tells of the other one, which is what `Since` is about.
-        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now().moved(LONG));
         assert_eq!(opened(&mut small, &path, || write(b", and more", true)), None);
-        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now());
+        let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now());
         assert_eq!(opened(&mut small, &path, || write(b"AS", false)), None);
         // With holes.
         File::create(&path).unwrap().set_len(5000).unwrap();
-        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now().moved(LONG));
         assert_eq!(opened(&mut small, &path, || {}), None);
         // With no room for any.
         fs::write(&path, "x").unwrap();
-        let mut small = SmallFiles::new(&mut buffer, 0, false, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, 0, Asks::default(), Since::now().moved(LONG));
         assert_eq!(opened(&mut small, &path, || {}), None);
     }
 
@@ -183,7 +191,12 @@ mod tests {
         File::open(&path).unwrap().sync_all().unwrap();
         let mut buffer = SmallBuffer::default();
         let mut read = |only_bare: bool| {
-            let mut small = SmallFiles::new(&mut buffer, ROOM, only_bare, Since::now().moved(LONG));
+            let mut small = SmallFiles::new(
+                &mut buffer,
+                ROOM,
+                Asks { only_bare, atime: false },
+                Since::now().moved(LONG),
+            );
             opened(&mut small, &path, || {}).is_some()
         };
         assert!(read(true) && read(false));
@@ -203,7 +216,7 @@ mod tests {
         File::open(&path).unwrap().sync_all().unwrap();
         let mut buffer = SmallBuffer::default();
         let most = buffer.bytes.buffer().len() / ROOM;
-        let mut small = SmallFiles::new(&mut buffer, ROOM, false, Since::now().moved(LONG));
+        let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now().moved(LONG));
         for n in 0..most + 2 {
             assert_eq!(opened(&mut small, &path, || {}).is_some(), n < most, "{n}");
         }

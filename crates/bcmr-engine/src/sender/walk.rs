@@ -161,8 +161,12 @@ impl SourceDir {
         small: &mut SmallFiles<'b>,
     ) -> Result<(Opened<'b>, Info)> {
         let fd = self.open(name, follow)?;
+        let before = if small.looks_before() { Some(self.info_of(name, &fd)?) } else { None };
         let read = small.read(&fd);
-        let info = self.info_of(name, &fd)?;
+        let mut info = self.info_of(name, &fd)?;
+        if let Some(before) = before {
+            info.atime = before.atime;
+        }
         Ok((small.whole(fd, read, &info), info))
     }
 

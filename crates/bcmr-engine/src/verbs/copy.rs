@@ -22,7 +22,7 @@ use crate::receiver::lander::{LandHooks, Lander, Retry, SourceSeen};
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
-use crate::sender::small::{Opened, SmallFiles};
+use crate::sender::small::{Asks, Opened, SmallFiles};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
@@ -430,8 +430,9 @@ impl<'a> Run<'a> {
     ) {
         let follow = self.policy.follow == Follow::Always;
         let room = self.desk.room(pair);
-        let Preserve { xattr, acl, .. } = self.policy.preserve;
-        let mut small = SmallFiles::new(buffer, self.small_below(pair), xattr || acl, Since::now());
+        let Preserve { xattr, acl, times, .. } = self.policy.preserve;
+        let asks = Asks { only_bare: xattr || acl, atime: times };
+        let mut small = SmallFiles::new(buffer, self.small_below(pair), asks, Since::now());
         let mut jobs = reused(std::mem::take(&mut worker.buffers.jobs));
         jobs.reserve(room.min(rest.len()));
         while jobs.len() < room

@@ -129,3 +129,41 @@ fn holes_stay_holes_on_xfs() {
         }
     }
 }
+
+/// Reading changes when a file was read last (where it was written since: relatime); a copy is to have what was before.
+#[test]
+fn the_time_of_the_last_access_is_the_one_before_the_copy() {
+    use crate::common::remote::{Dir, Far};
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    use std::os::unix::fs::MetadataExt;
+    let tmp = Tmp::new();
+    let (read, written) = (1_000_000_000, 1_100_000_000);
+    let at = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
+    let times = Timestamps { last_access: at(read), last_modification: at(written) };
+    let names = ["empty", "large", "link", "small", "small-too", "."];
+    let ways = [("here", None), ("up", Some(Dir::Put)), ("down", Some(Dir::Get))];
+    for (way, _) in ways {
+        tmp.file(format!("{way}/empty"), "");
+        tmp.file(format!("{way}/small"), "small");
+        tmp.file(format!("{way}/small-too"), "small");
+        tmp.file(format!("{way}/large"), vec![7; 3 << 20]);
+        std::os::unix::fs::symlink("small", tmp.p(format!("{way}/link"))).unwrap();
+        for name in names {
+            utimensat(CWD, tmp.p(way).join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        }
+    }
+    // What changed within these seconds would be looked at in another way.
+    std::thread::sleep(std::time::Duration::from_millis(2200));
+    for (way, far) in ways {
+        let (src, dst) = (tmp.p(way), tmp.p(format!("{way}-copied")));
+        match far {
+            Some(dir) => dir.copy(&Far::pipe(), "--archive", &src, &dst).run().ok(),
+            None => bcmr(["copy", "--archive"]).args([&src, &dst]).run().ok(),
+        };
+        // Towards another machine a directory is listed before it is sent: what there is to do is counted.
+        for name in names.into_iter().filter(|name| far.is_none() || *name != ".") {
+            let info = std::fs::symlink_metadata(dst.join(name)).unwrap();
+            assert_eq!((info.atime(), info.mtime()), (read, written), "{way}/{name}");
+        }
+    }
+}

@@ -138,6 +138,16 @@ fn files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The last run of those that kept something: of several in one second each one further has the next number.
+fn last_run(kept: &Path) -> OsString {
+    let in_order = |name: &OsString| {
+        let name = name.to_str().unwrap();
+        let (at, further) = name.split_once("Z.").unwrap_or((name.trim_end_matches('Z'), "0"));
+        (at.to_owned(), further.parse::<u32>().unwrap())
+    };
+    names(kept).into_iter().max_by_key(in_order).unwrap()
+}
+
 #[track_caller]
 fn alike(was: &Path, now: &Path, what: &str) {
     let mut trees = [tree(was), tree(now)];
@@ -230,7 +240,7 @@ fn a_month(far: Option<(Far, Dir)>) {
                 let [mirror, _] = drill.backup(day);
                 mirror.ok();
                 let kept = drill.disk.join("kept");
-                let last = kept.join(names(&kept).pop().unwrap()).join("receipt").display().to_string();
+                let last = kept.join(last_run(&kept)).join("receipt").display().to_string();
                 drill.bcmr(&["undo", &last]).ok();
                 alike(&drill.tmp.p("was/20"), &drill.disk.join("mirror"), "what was undone");
                 // The person takes back what was lost, and goes on.
