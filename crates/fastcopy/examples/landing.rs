@@ -24,6 +24,8 @@
 //! --order dir|ino   files as listed, or by inode number (dir)    --fchmod on  mode set afterwards (off)
 //! --willneed on     ask for readahead of each source once it is open                   (off)
 //! --trust-size on   read exactly st_size, not one byte more to see the end             (off)
+//! --ladder on       content by this crate's own choice of calls                        (off)
+//! --together on     the descriptors of a phase closed by close_range                   (off)
 //! ```
 //!
 //! Two traps. ext4 without a journal will not soon reuse the inode of a removed file, and scans past all of
@@ -31,13 +33,15 @@
 //! machine: give a variant twice to see how far it differs from itself.
 //!
 //! It is a measuring device: no metadata but the mode, no cleaning up after a failure, nothing but regular files,
-//! directories and symbolic links. With `--post-fstat off --trust-size on` it does what no copier can leave out and
-//! nothing else: the *ceiling* of `cargo xtask bench local`.
+//! directories and symbolic links. With `--post-fstat off --ladder on --phases 16 --together on` it does what no copier can leave
+//! out and nothing else, in the best of the known ways: the *ceiling* of `cargo xtask bench local`.
+use fastcopy::read_write::fallocate_keep_size;
+use fastcopy::{Dest, Options, Rungs, Scratch, Source, close, copy_file};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
 use std::ffi::{CStr, CString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -71,6 +75,8 @@ struct Opts {
     fchmod: bool,
     willneed: bool,
     trust_size: bool,
+    ladder: bool,
+    together: bool,
 }
 
 impl Opts {
@@ -92,6 +98,8 @@ impl Opts {
             fchmod: false,
             willneed: false,
             trust_size: false,
+            ladder: false,
+            together: false,
         };
         for pair in args.chunks(2) {
             let [flag, value] = pair else { return Err(format!("{pair:?}: a flag needs a value").into()) };
@@ -121,6 +129,8 @@ impl Opts {
                 "--fchmod" => o.fchmod = on,
                 "--willneed" => o.willneed = on,
                 "--trust-size" => o.trust_size = on,
+                "--ladder" => o.ladder = on,
+                "--together" => o.together = on,
                 other => return Err(format!("{other}?").into()),
             }
         }
@@ -132,6 +142,7 @@ impl Opts {
 struct Dir {
     src: OwnedFd,
     dst: OwnedFd,
+    dev: u64,
     mode: Mode,
     stage: Option<(Arc<Dir>, CString, CString)>,
     files: AtomicUsize,
@@ -216,12 +227,26 @@ struct Worker<'p> {
     serial: usize,
     buf: Vec<u8>,
     entries: Vec<u8>,
+    rungs: &'p Rungs,
+    scratch: Scratch,
+    closing: Vec<OwnedFd>,
 }
 
 impl<'p> Worker<'p> {
-    fn new(o: &'p Opts, pool: &'p Pool, jobs: usize, id: usize) -> Self {
+    fn new(o: &'p Opts, rungs: &'p Rungs, pool: &'p Pool, jobs: usize, id: usize) -> Self {
         let (buf, entries) = (vec![0; o.buf], Vec::with_capacity(o.getdents));
-        Worker { o, pool, jobs, id, serial: 0, buf, entries }
+        let (scratch, closing) = (Scratch::new(), Vec::new());
+        Worker { o, pool, jobs, id, serial: 0, buf, entries, rungs, scratch, closing }
+    }
+
+    /// As the library does it.
+    fn climb(&mut self, slot: &Slot<'_>, dst: &OwnedFd, dev: u64) -> Any<()> {
+        let (size, blocks) = (u64::try_from(slot.stat.st_size)?, u64::try_from(slot.stat.st_blocks)?);
+        let src = Source { fd: slot.src.as_fd(), dev: slot.stat.st_dev, size, blocks };
+        let options = Options { threads: 1, ..Options::AUTO };
+        let dst = Dest { fd: dst.as_fd(), dev };
+        copy_file(&src, &dst, self.rungs, &options, &mut self.scratch, &|_| true)?;
+        Ok(())
     }
 
     fn run(&mut self) -> Any<()> {
@@ -253,8 +278,9 @@ impl<'p> Worker<'p> {
         if self.o.flock {
             fs::flock(&dst, fs::FlockOperation::NonBlockingLockExclusive)?;
         }
+        let dev = parent.dev;
         let stage = staged.then_some((parent, made, name));
-        Ok(Arc::new(Dir { src, dst, mode, stage, files: AtomicUsize::new(0) }))
+        Ok(Arc::new(Dir { src, dst, dev, mode, stage, files: AtomicUsize::new(0) }))
     }
 
     fn list(&mut self, dir: &Arc<Dir>, part: usize, of: usize) -> Any<()> {
@@ -347,7 +373,9 @@ impl<'p> Worker<'p> {
         for slot in &mut slots {
             if let Some(dst) = &slot.dst {
                 let size = u64::try_from(slot.stat.st_size)?;
-                if o.cfr {
+                if o.ladder {
+                    self.climb(slot, dst, dir.dev)?
+                } else if o.cfr {
                     clone_range(&slot.src, dst, size)?
                 } else {
                     self.fill(&slot.src, dst, size)?
@@ -373,6 +401,12 @@ impl<'p> Worker<'p> {
                     link(dst, dir, slot.name)?;
                 }
             }
+        }
+        let open = |slot: Slot<'_>| [Some(slot.src), slot.dst].into_iter().flatten();
+        if o.together && o.land == Land::Direct {
+            self.closing.extend(slots.into_iter().flat_map(open));
+            close::all(&mut self.closing);
+            return Ok(());
         }
         let landed: Vec<_> = slots.into_iter().map(|slot| (slot.name, slot.temp)).collect();
         if o.land == Land::Rename {
@@ -435,7 +469,8 @@ fn publish(dir: &Dir) -> Any<()> {
 fn open_root(src: &str, dst: &str) -> Any<Arc<Dir>> {
     let open = |path| fs::openat(fs::CWD, path, OFlags::RDONLY | DIRECTORY, Mode::empty());
     let (src, dst) = (open(src)?, open(dst)?);
-    Ok(Arc::new(Dir { src, dst, mode: Mode::RWXU, stage: None, files: AtomicUsize::new(0) }))
+    let (dev, mode) = (fs::fstat(&dst)?.st_dev, Mode::RWXU);
+    Ok(Arc::new(Dir { src, dst, dev, mode, stage: None, files: AtomicUsize::new(0) }))
 }
 
 /// One file: each worker takes the next 1 MiB that no other has taken, the best of the ways known for a large file.
@@ -445,6 +480,9 @@ fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
     let size = usize::try_from(fs::fstat(&src)?.st_size)?;
     let made = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let dst = fs::open(dst, made, Mode::from_raw_mode(0o644))?;
+    if o.ladder && fastcopy::copy::pays_to_preallocate(dst.as_fd()) {
+        fallocate_keep_size(&dst, 0, size as u64)?;
+    }
     let next = AtomicUsize::new(0);
     let work = || -> Any<()> {
         let mut buf = vec![0; o.buf];
@@ -492,23 +530,23 @@ fn copy(src: &str, dst: &str, o: &Opts) -> Any<()> {
         let top = i32::try_from(o.jobs * (2 * o.phases + 16) + 64)?;
         drop(rustix::io::fcntl_dupfd_cloexec(&root.src, top)?);
     }
-    let shared = Pool::default();
+    let (shared, rungs) = (Pool::default(), Rungs::new());
     if !o.unshare {
         shared.push(Task::List(Arc::clone(&root), 0, 1));
     }
     std::thread::scope(|scope| {
         let one = |id| {
-            let (root, shared, made) = (&root, &shared, made.as_str());
+            let (root, shared, rungs, made) = (&root, &shared, &rungs, made.as_str());
             move || -> Any<()> {
                 if !o.unshare {
-                    return Worker::new(o, shared, o.jobs, id).run();
+                    return Worker::new(o, rungs, shared, o.jobs, id).run();
                 }
                 // SAFETY: from here on this thread uses only descriptors it opens itself (its own root, its own pool).
                 unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FILES)? };
                 let _keep = root;
                 let own = Pool::default();
                 own.push(Task::List(open_root(src, made)?, id, o.jobs));
-                Worker::new(o, &own, 1, id).run()
+                Worker::new(o, rungs, &own, 1, id).run()
             }
         };
         let threads: Vec<_> = (0..o.jobs).map(|id| scope.spawn(one(id))).collect();

@@ -119,8 +119,9 @@ const UUTILS: Tool = guest("uutils", "uutils {s} {d}");
 const UUTILS_R: Tool = guest("uutils", "uutils -r {s} {d}");
 /// What no copier can leave out, and nothing else.
 pub const CEILING: &str = "ceiling";
-const CEILING_ONE: Tool = tool(CEILING, "ceiling copy {s} {d} --buf 262144");
-const CEILING_R: Tool = tool(CEILING, "ceiling copy {s} {d} --post-fstat off --trust-size on --buf 262144");
+const CEILING_ONE: Tool = tool(CEILING, "ceiling copy {s} {d} --buf 262144 --ladder on");
+const CEILING_R: Tool =
+    tool(CEILING, "ceiling copy {s} {d} --post-fstat off --ladder on --phases 16 --together on");
 
 fn wall(most: f64) -> Goal {
     Goal::Wall { against: "cp", most }
