@@ -1268,7 +1268,10 @@ fn next_frame(
 
 /// Makes a buffer at least `length` long; one that was longer before stays as it is.
 fn grow(buffer: &mut Vec<u8>, length: usize) {
-    if buffer.len() < length {
+    if buffer.capacity() == 0 {
+        // Zeros that the kernel has are not written once more.
+        *buffer = vec![0; length];
+    } else if buffer.len() < length {
         // To the byte: a buffer of twice the size would be one that is not kept.
         buffer.reserve_exact(length - buffer.len());
         buffer.resize(length, 0);

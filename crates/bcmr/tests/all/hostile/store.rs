@@ -24,7 +24,7 @@ fn block(n: usize) -> Vec<u8> {
 }
 
 fn all() -> Vec<u8> {
-    (0..BLOCKS).flat_map(block).collect()
+    (0..BLOCKS).map(block).collect::<Vec<_>>().concat()
 }
 
 fn values() -> Vec<Hash> {
