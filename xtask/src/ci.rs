@@ -303,7 +303,7 @@ fn by_ring(depth: Depth) -> Done {
     match depth {
         // Of the random trees fewer, and what goes by plain calls for the most part not at all: the step is to take a
         // minute.
-        Depth::Slice => command.env("BCMR_TREES", "6").args(["--skip", "move_::"]),
+        Depth::Slice => command.env("BCMR_TREES", "4").args(["--skip", "move_::"]),
         Depth::All => command.env(DEEP, "1"),
     };
     // On a disk, where the other tests are in memory.
@@ -379,8 +379,8 @@ fn oldest_compiler() -> Done {
 
 /// A slice of every judge of `cargo xtask torture`; all of each is `cargo xtask torture`.
 const SLICES: [&[&str]; 6] = [
-    // 200 times `kill -9` at least, on each kind of copy and move, each followed by the same command again.
-    &["kill", "--runs", "15"],
+    // More than a hundred times `kill -9`, on each kind of copy and move, each followed by the same command again.
+    &["kill", "--runs", "10"],
     &["inject", "--max", "12"],
     &["tree", "--quick", "--trees", "1"],
     &["race", "--quick"],
@@ -436,12 +436,12 @@ fn fuzzing(depth: Depth) -> Done {
     done(fuzz::run(if depth == Depth::All { &[] } else { &["--seconds", "2", "--quick"] }))
 }
 
-/// Power cuts for a minute, after the proof that what is faulty would be found.
+/// Power cuts for half a minute, after the proof that what is faulty would be found.
 fn power_cuts(depth: Depth) -> Done {
     if let Some(why) = crash::missing(&crash::FS) {
         return Done::PassedBut(format!("POWER CUTS WERE NOT TRIED: {why}"));
     }
-    let minutes = if depth == Depth::All { "20" } else { "1" };
+    let minutes = if depth == Depth::All { "20" } else { "0.5" };
     done(crash::run(&["--prove-judge"]).and_then(|()| crash::run(&["--minutes", minutes])))
 }
 
