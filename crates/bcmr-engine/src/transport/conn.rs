@@ -1269,7 +1269,7 @@ fn next_frame(
 /// Makes a buffer at least `length` long; one that was longer before stays as it is.
 fn grow(buffer: &mut Vec<u8>, length: usize) {
     if buffer.capacity() == 0 {
-        // Zeros that the kernel has are not written once more.
+        // The allocator may hand out memory that is zero already; `resize` would write it all.
         *buffer = vec![0; length];
     } else if buffer.len() < length {
         // To the byte: a buffer of twice the size would be one that is not kept.
