@@ -33,6 +33,14 @@ const CACHED_BATCHES: u8 = 3;
 /// Where the next file begins in the buffer, bytes: the kernel copies to a cache line's beginning faster.
 const ALIGNED: usize = 64;
 
+/// Whether the files of a batch are in the page cache, as far as one of them tells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cached {
+    NotAsked,
+    Yes,
+    No,
+}
+
 /// Reads the small files of one batch into a worker's buffer.
 pub(crate) struct SmallFiles<'b> {
     free: &'b mut [u8],
@@ -43,8 +51,7 @@ pub(crate) struct SmallFiles<'b> {
     asks: Asks,
     was_large: &'b mut bool,
     cached_batches: &'b mut u8,
-    /// None was asked about yet.
-    is_first: bool,
+    cached: Cached,
     /// Those that are read.
     opened: &'b mut Vec<OwnedFd>,
 }
@@ -55,38 +62,49 @@ impl<'b> SmallFiles<'b> {
     pub(crate) fn new(buffer: &'b mut SmallBuffer, room: usize, asks: Asks, since: Since) -> SmallFiles<'b> {
         let SmallBuffer { bytes, was_large, cached_batches, opened } = buffer;
         let free = if room > 0 { bytes.buffer() } else { &mut [] };
-        SmallFiles { free, room, since, asks, was_large, cached_batches, is_first: true, opened }
+        SmallFiles { free, room, since, asks, was_large, cached_batches, cached: Cached::NotAsked, opened }
     }
 
     /// Whether a file is to be looked at before [`SmallFiles::read`] too.
     pub(crate) fn looks_before(&self) -> bool {
-        self.asks.atime && self.room > 0 && !*self.was_large
+        self.asks.atime && self.room > 0 && self.cached != Cached::No && !*self.was_large
     }
 
     /// Reads a file that was opened just now, where that may be all of it. What came of it is for [`SmallFiles::whole`] to say.
     pub(crate) fn read(&mut self, file: &OwnedFd) -> Option<usize> {
-        if *self.was_large || self.room == 0 || std::mem::take(&mut self.is_first) && !self.is_cached(file) {
+        if *self.was_large || self.room == 0 || self.cached(file) == Cached::No {
             return None;
         }
         // Whatever goes wrong here, reading it when it is copied will tell.
         self.free.get_mut(..self.room).and_then(|room| pread(file, 0, room).ok())
     }
 
-    /// Whether the files of this batch are in memory, as far as one tells; else they are better read together
-    /// (docs/decisions/0006-ring.md).
-    fn is_cached(&mut self, file: &OwnedFd) -> bool {
-        match self.cached_batches.checked_sub(1) {
-            Some(left) => *self.cached_batches = left,
-            None if is_cached(file, 0) == Some(false) => self.room = 0,
-            None => *self.cached_batches = CACHED_BATCHES,
+    /// Whether the files of this batch are in memory; else they are better read together (docs/decisions/0006-ring.md).
+    fn cached(&mut self, file: &OwnedFd) -> Cached {
+        if self.cached == Cached::NotAsked {
+            self.cached = match self.cached_batches.checked_sub(1) {
+                Some(left) => {
+                    *self.cached_batches = left;
+                    Cached::Yes
+                }
+                None if is_cached(file, 0) == Some(false) => Cached::No,
+                None => {
+                    *self.cached_batches = CACHED_BATCHES;
+                    Cached::Yes
+                }
+            };
         }
-        self.room > 0
+        self.cached
     }
 
     /// The content of `file`, of which [`SmallFiles::read`] has read so much, and then fstat said `info`: where that is all of
     /// it, and it did not change since before it was opened. Else the file, which is to be read when it is copied.
     pub(crate) fn whole(&mut self, file: OwnedFd, read: Option<usize>, info: &Info) -> Opened<'b> {
         *self.was_large = info.size >= self.room as u64;
+        if info.size == 0 && self.cached == Cached::No {
+            // It has no pages, and tells nothing of the others.
+            self.cached = Cached::NotAsked;
+        }
         let is_dense = info.blocks.saturating_mul(512) >= info.size;
         let is_whole = |read: usize| {
             info.kind == Kind::File
@@ -154,6 +172,25 @@ mod tests {
         assert_eq!(opened(&mut small, &path("large"), || {}), None);
         assert_eq!(opened(&mut small, &path("f"), || {}), None);
         assert!(opened(&mut small, &path("f"), || {}).is_some());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_empty_file_does_not_tell_that_the_others_are_on_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (empty, full) = (dir.path().join("empty"), dir.path().join("full"));
+        fs::write(&empty, "").unwrap();
+        fs::write(&full, "x").unwrap();
+        File::open(&full).unwrap().sync_all().unwrap();
+        if is_cached(File::open(&empty).unwrap(), 0) != Some(false) {
+            eprintln!("SKIPPED: needs cachestat(2), Linux 6.5");
+            return;
+        }
+        let mut buffer = SmallBuffer::default();
+        let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now().moved(LONG));
+        assert_eq!(opened(&mut small, &empty, || {}), None);
+        assert_eq!(opened(&mut small, &full, || {}), Some(b"x".to_vec()));
+        assert_eq!(opened(&mut small, &empty, || {}), Some(Vec::new()), "asked once a batch");
     }
 
     #[test]

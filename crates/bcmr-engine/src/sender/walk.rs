@@ -163,10 +163,11 @@ impl SourceDir {
         let fd = self.open(name, follow)?;
         let before = if small.looks_before() { Some(self.info_of(name, &fd)?) } else { None };
         let read = small.read(&fd);
-        let mut info = self.info_of(name, &fd)?;
-        if let Some(before) = before {
-            info.atime = before.atime;
-        }
+        let info = match before {
+            Some(before) if read.is_none() => before,
+            Some(before) => Info { atime: before.atime, ..self.info_of(name, &fd)? },
+            None => self.info_of(name, &fd)?,
+        };
         Ok((small.whole(fd, read, &info), info))
     }
 
