@@ -11,9 +11,9 @@ use crate::limits::{
     RULES_MAX, RUNS_MAX, SUMS_MAX, TAKEN_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
-    Codec, Compress, DirState, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings,
-    Owner, Patch, Piece, Policy, Run, Sum, Taken, Target, Time, TreeStep, Trouble, Wanted, WantedPart, Wide,
-    data, kind,
+    AtOnce, Codec, Compress, DirState, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note,
+    OldThings, Owner, Patch, Piece, Policy, Run, Sum, Taken, Target, Time, TreeStep, Trouble, Wanted,
+    WantedPart, Wide, data, kind,
 };
 use crate::rules;
 
@@ -202,8 +202,8 @@ fn finish(out: &mut Vec<u8>, mark: usize) -> Result<(), Refused> {
 
 fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
     Ok(match kind {
-        kind::HELLO => Message::Hello(read_hello(r)?),
-        kind::WELCOME => Message::Welcome(read_hello(r)?),
+        kind::HELLO => Message::Hello(read_hello(r, true)?),
+        kind::WELCOME => Message::Welcome(read_hello(r, false)?),
         kind::ERROR => Message::Error(read_trouble(r)?),
         kind::OK => Message::Ok { hash: r.list("ok.hash", 32, 1, |r| r.hash("ok.hash"))?.pop() },
         kind::DONE => Message::Done,
@@ -430,16 +430,19 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
     })
 }
 
-fn read_hello<'a>(r: &mut Reader<'a>) -> Result<Hello<'a>, Refused> {
+fn read_hello<'a>(r: &mut Reader<'a>, asks: bool) -> Result<Hello<'a>, Refused> {
     let version = r.u16("hello.version")?;
     let caps = if r.left() == 0 { 0 } else { r.u8("hello.caps")? };
     let mut wide = None;
     if caps & crate::handshake::caps::WIDE != 0 {
-        wide = Some(Wide {
-            bits: r.u64("hello.wide")?,
-            nonce: r.hash("hello.nonce")?,
-            agent: r.bytes("hello.agent")?,
-        });
+        let bits = r.u64("hello.wide")?;
+        let (nonce, agent) = (r.hash("hello.nonce")?, r.bytes("hello.agent")?);
+        let at_once = if asks && bits & crate::handshake::wide::AT_ONCE != 0 {
+            Some(AtOnce { most: r.v("hello.most")?, get: r.bytes("hello.get")? })
+        } else {
+            None
+        };
+        wide = Some(Wide { bits, nonce, agent, at_once });
     }
     Ok(Hello { version, caps, wide })
 }
@@ -963,6 +966,10 @@ fn write_hello(hello: &Hello<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&wide.bits.to_le_bytes()); // [hello.wide]
         out.extend_from_slice(&wide.nonce); // [hello.nonce]
         put_bytes(wide.agent, out); // [hello.agent]
+        if let Some(AtOnce { most, get }) = wide.at_once {
+            put_v(most, out); // [hello.most]
+            put_bytes(get, out); // [hello.get]
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Must not know how a greeting travels, nor who asked for what; a guarantee that was asked for arrives as a bit.
 
 use crate::code::NO_COMMON_VERSION;
-use crate::message::{Hash, Hello, Policy, Wide};
+use crate::message::{AtOnce, Hash, Hello, Policy, Wide};
 use crate::policy::{self, Choice};
 use std::fmt;
 
@@ -89,10 +89,12 @@ pub mod wide {
     pub const HELD_ACLS: u64 = 0x400_0000;
     /// Names that a client knows are compared in rounds: directories by themselves, and what is in them only as far as it is named.
     pub const ROUNDS: u64 = 0x800_0000;
+    /// In a `Hello`: it holds a `Get`. In a `Welcome`: that is served, and this is the first word of the answer.
+    pub const AT_ONCE: u64 = 0x1000_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 35] = [
+const NAMES: [(Features, &str); 36] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -128,6 +130,7 @@ const NAMES: [(Features, &str); 35] = [
     (Features { caps: 0, wide: wide::FIRST }, "first"),
     (Features { caps: 0, wide: wide::HELD_ACLS }, "held-acls"),
     (Features { caps: 0, wide: wide::ROUNDS }, "rounds"),
+    (Features { caps: 0, wide: wide::AT_ONCE }, "at-once"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -232,15 +235,21 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
 
-/// A greeting with all of `ours`.
+/// A greeting with all of `ours`, and a `Get` where there is one.
 #[must_use]
-pub fn hello<'a>(ours: Features, nonce: Hash, agent: &'a [u8]) -> Hello<'a> {
-    let ours = ours.sound();
+pub fn hello<'a>(ours: Features, nonce: Hash, agent: &'a [u8], at_once: Option<AtOnce<'a>>) -> Hello<'a> {
+    let ours = with_get(ours, at_once).sound();
     Hello {
         version: VERSION,
         caps: ours.caps | caps::WIDE,
-        wide: Some(Wide { bits: ours.wide, nonce, agent }),
+        wide: Some(Wide { bits: ours.wide, nonce, agent, at_once }),
     }
+}
+
+/// What a greeting offers that holds a `Get`, or none.
+fn with_get(ours: Features, at_once: Option<AtOnce<'_>>) -> Features {
+    let others = Features { wide: ours.wide & !wide::AT_ONCE, ..ours };
+    if at_once.is_some() { Features { wide: others.wide | wide::AT_ONCE, ..others } } else { others }
 }
 
 /// Why there is no agreement.
@@ -289,7 +298,7 @@ pub fn welcome<'a>(
     Ok(Hello {
         version: VERSION,
         caps: both.caps | caps::WIDE,
-        wide: Some(Wide { bits: both.wide, nonce, agent }),
+        wide: Some(Wide { bits: both.wide, nonce, agent, at_once: None }),
     })
 }
 
@@ -367,7 +376,7 @@ mod tests {
             ("and there", full, set(caps::DIRECT, 0x1), set(0, 0x1), Ok(set(0, 0x1))),
         ];
         for (name, client, server, required, expected) in table {
-            let answer = welcome(server, [2; 32], b"s", &hello(client, [1; 32], b"c")).unwrap();
+            let answer = welcome(server, [2; 32], b"s", &hello(client, [1; 32], b"c", None)).unwrap();
             assert_eq!(settle(client, required, &answer), expected, "{name}");
             if let Ok(agreed) = expected {
                 assert_eq!(Features::of(&answer), agreed, "{name}: the server holds the same");
@@ -394,11 +403,11 @@ mod tests {
 
     #[test]
     fn a_server_cannot_switch_on_what_was_not_offered() {
-        let mut answer = hello(set(caps::LZ4, 0x1), [0; 32], b"s");
+        let mut answer = hello(set(caps::LZ4, 0x1), [0; 32], b"s", None);
         answer.caps |= caps::FAST;
         let refused = settle(set(caps::LZ4, 0x1), Features::NONE, &answer);
         assert_eq!(refused, Err(Unsettled::NotOffered(set(caps::FAST, 0))));
-        let answer = hello(set(caps::LZ4, 1 << 63 | 1), [0; 32], b"s");
+        let answer = hello(set(caps::LZ4, 1 << 63 | 1), [0; 32], b"s", None);
         let refused = settle(set(caps::LZ4, 0x1), Features::NONE, &answer);
         assert_eq!(refused, Err(Unsettled::NotOffered(set(0, 1 << 63))));
     }
@@ -464,7 +473,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0xfff_ffff));
+        assert_eq!(all, set(0x7f, 0x1fff_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)
@@ -482,7 +491,7 @@ mod tests {
         ) {
             let (client, server) = (set(client.0, client.1), set(server.0, server.1));
             let required = set(required.0, required.1);
-            let mut answer = welcome(server, [0; 32], b"", &hello(client, [0; 32], b"")).unwrap();
+            let mut answer = welcome(server, [0; 32], b"", &hello(client, [0; 32], b"", None)).unwrap();
             if let Ok(agreed) = settle(client, required, &answer) {
                 prop_assert!(agreed.has(required) && client.has(agreed) && server.has(agreed));
             }

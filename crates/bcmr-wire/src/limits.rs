@@ -20,6 +20,8 @@ pub const TEXT_BYTES_MAX: usize = 64 << 10;
 pub const ABOUT_MAX: usize = 8;
 /// What a peer calls itself.
 pub const AGENT_BYTES_MAX: usize = 64;
+/// Digits of a `Get` that goes with a greeting.
+pub const GET_DIGITS_MAX: usize = 8 << 10;
 /// An internet address as text, with its scope.
 pub const ADDRESS_BYTES_MAX: usize = 64;
 /// All attributes of one entry, names and values together.

@@ -92,6 +92,17 @@ pub struct Wide<'a> {
     pub nonce: Hash,
     /// `[hello.agent]` At most 64 printable ASCII bytes.
     pub agent: &'a [u8],
+    /// Only in a `Hello`, and there with [`crate::handshake::wide::AT_ONCE`].
+    pub at_once: Option<AtOnce<'a>>,
+}
+
+/// A `Get` that needs no answer to the greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtOnce<'a> {
+    /// `[hello.most]` Bytes that the regular files among its paths may hold.
+    pub most: u64,
+    /// `[hello.get]` Its payload in hexadecimal digits.
+    pub get: &'a [u8],
 }
 
 /// What went wrong at the other side.

@@ -6,21 +6,23 @@ use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
     ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BASES_MAX, BLOCK_BYTES,
     CHUNK_BYTES_MAX, CODES_MAX, CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX,
-    FINER_BYTES_MAX, HAVE_BLOCKS_MAX, LEFT_OUT_MAX, MOMENT_FIRST, MOMENT_LAST, NAME_BYTES_MAX, NAMES_MAX,
-    NUMBERS_MAX, OPERANDS_MAX, PARTS_SUMS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX,
-    REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, RUNS_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
-    SUMS_MAX, TAKEN_MAX, TEXT_BYTES_MAX, TREE_LINKS_MAX, UNREADABLE_MAX, VALUES_MAX,
+    FINER_BYTES_MAX, GET_DIGITS_MAX, HAVE_BLOCKS_MAX, LEFT_OUT_MAX, MOMENT_FIRST, MOMENT_LAST,
+    NAME_BYTES_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PARTS_SUMS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX,
+    PUT_OPERANDS_MAX, REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, RUNS_MAX,
+    SMALL_FILE_BYTES, STREAMS_MAX, SUMS_MAX, TAKEN_MAX, TEXT_BYTES_MAX, TREE_LINKS_MAX, UNREADABLE_MAX,
+    VALUES_MAX,
 };
 use crate::message::{
-    Codec, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings, Patch, Piece, Policy,
-    Sum, Time, TreeStep, Trouble, Wanted, WantedPart, Wide, data, resume,
+    AtOnce, Codec, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings, Patch, Piece,
+    Policy, Sum, Time, TreeStep, Trouble, Wanted, WantedPart, Wide, data, resume,
 };
 use crate::{handshake, packed, policy};
 
 /// Every rule of one message.
 pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
     match message {
-        Message::Hello(one) | Message::Welcome(one) => hello(one),
+        Message::Hello(one) => hello(one, true),
+        Message::Welcome(one) => hello(one, false),
         Message::Error(one) | Message::Trouble(one) => trouble(one),
         Message::Ok { .. } | Message::Done | Message::Ping { .. } | Message::Pong { .. } => Ok(()),
         Message::Stat { path: one, .. } => path("stat.path", one),
@@ -308,12 +310,17 @@ fn time(tag: Tag, time: Time) -> Result<(), Refused> {
     must(time.nsec < 1_000_000_000, tag, Why::Limit)
 }
 
-fn hello(hello: &Hello<'_>) -> Result<(), Refused> {
+fn hello(hello: &Hello<'_>, asks: bool) -> Result<(), Refused> {
     let announced = hello.caps & handshake::caps::WIDE != 0;
     must(announced == hello.wide.is_some(), "hello.caps", Why::Contradiction)?;
-    let Some(Wide { agent, .. }) = &hello.wide else { return Ok(()) };
+    let Some(Wide { bits, agent, at_once, .. }) = &hello.wide else { return Ok(()) };
     must(agent.len() <= AGENT_BYTES_MAX, "hello.agent", Why::Limit)?;
-    must(agent.iter().all(|byte| matches!(byte, b' '..=b'~')), "hello.agent", Why::Byte)
+    must(agent.iter().all(|byte| matches!(byte, b' '..=b'~')), "hello.agent", Why::Byte)?;
+    let announced = asks && bits & handshake::wide::AT_ONCE != 0;
+    must(announced == at_once.is_some(), "hello.wide", Why::Contradiction)?;
+    let Some(AtOnce { get, .. }) = at_once else { return Ok(()) };
+    must(get.len() <= GET_DIGITS_MAX, "hello.get", Why::Limit)?;
+    must(get.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "hello.get", Why::Byte)
 }
 
 pub(crate) fn trouble(trouble: &Trouble<'_>) -> Result<(), Refused> {

@@ -4,7 +4,7 @@
 
 use bcmr_wire::contents;
 use bcmr_wire::frame::{self, Frame};
-use bcmr_wire::handshake::caps;
+use bcmr_wire::handshake::{caps, wide};
 use bcmr_wire::limits::{PIECE_BYTES_MAX, PUT_OPERANDS_MAX};
 use bcmr_wire::message::*;
 use bcmr_wire::state;
@@ -119,7 +119,10 @@ impl<'a> Dice<'a> {
         let caps = self.u8();
         let (bits, nonce) = (self.u64(), self.hash());
         let agent: &[u8] = self.of(&[b"".as_slice(), b"bcmr 0.1 (x)"]);
-        let wide = (caps & caps::WIDE != 0).then_some(Wide { bits, nonce, agent });
+        let at_once =
+            self.yes().then(|| AtOnce { most: self.u64(), get: self.of(&[b"".as_slice(), b"00ff"]) });
+        let bits = if at_once.is_some() { bits | wide::AT_ONCE } else { bits & !wide::AT_ONCE };
+        let wide = (caps & caps::WIDE != 0).then_some(Wide { bits, nonce, agent, at_once });
         Hello { version: self.u64() as u16, caps, wide }
     }
     fn policy(&mut self) -> Policy<'a> {
@@ -207,7 +210,11 @@ impl<'a> Dice<'a> {
     fn message(&mut self, kind: u8) -> Message<'a> {
         match kind {
             kind::HELLO => Message::Hello(self.hello()),
-            kind::WELCOME => Message::Welcome(self.hello()),
+            kind::WELCOME => {
+                let hello = self.hello();
+                let wide = hello.wide.map(|wide| Wide { at_once: None, ..wide });
+                Message::Welcome(Hello { wide, ..hello })
+            }
             kind::ERROR => Message::Error(self.trouble()),
             kind::OK => Message::Ok { hash: self.yes().then(|| self.hash()) },
             kind::DONE => Message::Done,

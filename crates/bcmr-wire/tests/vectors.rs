@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 use bcmr_wire::frame;
+use bcmr_wire::handshake::wide;
+use bcmr_wire::limits::GET_DIGITS_MAX;
 use bcmr_wire::message::*;
 use bcmr_wire::{Refused, Why};
 
@@ -84,7 +86,32 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             Message::Hello(Hello {
                 version: 1,
                 caps: 0xff,
-                wide: Some(Wide { bits: 0x3f, nonce: HASH, agent: b"bcmr" }),
+                wide: Some(Wide { bits: 0x3f, nonce: HASH, agent: b"bcmr", at_once: None }),
+            }),
+        ),
+        (
+            "hello that asks",
+            0x01,
+            format!("0100 80 0000001000000000 {h} 01 62 8001 02 3061"),
+            Message::Hello(Hello {
+                version: 1,
+                caps: 0x80,
+                wide: Some(Wide {
+                    bits: wide::AT_ONCE,
+                    nonce: HASH,
+                    agent: b"b",
+                    at_once: Some(AtOnce { most: 128, get: b"0a" }),
+                }),
+            }),
+        ),
+        (
+            "welcome that serves",
+            0x02,
+            format!("0100 80 0000001000000000 {h} 01 62"),
+            Message::Welcome(Hello {
+                version: 1,
+                caps: 0x80,
+                wide: Some(Wide { bits: wide::AT_ONCE, nonce: HASH, agent: b"b", at_once: None }),
             }),
         ),
         ("welcome", 0x02, "0100 03".into(), Message::Welcome(Hello { version: 1, caps: 3, wide: None })),
@@ -1262,13 +1289,28 @@ fn a_set_bit_and_what_it_announces_come_together() {
     static BLANKS: [u8; 64] = [b' '; 64];
     static TILDES: [u8; 65] = [b'~'; 65];
     let hello = |caps, agent: Option<&'static [u8]>| {
-        let wide = agent.map(|agent| Wide { bits: 0, nonce: HASH, agent });
+        let wide = agent.map(|agent| Wide { bits: 0, nonce: HASH, agent, at_once: None });
         Message::Hello(Hello { version: 1, caps, wide })
     };
     assert_eq!(written(hello(0x80, Some(&BLANKS))), Ok(()));
     assert_eq!(written(hello(0x80, Some(&TILDES))), Err("hello.agent"));
     assert_eq!(written(hello(0x80, None)), Err("hello.caps"));
     assert_eq!(written(hello(0, Some(b"".as_slice()))), Err("hello.caps"));
+    static MANY: [u8; GET_DIGITS_MAX + 1] = [b'0'; GET_DIGITS_MAX + 1];
+    let asking = |bits, get: Option<&'static [u8]>| {
+        let at_once = get.map(|get| AtOnce { most: 0, get });
+        Hello { version: 1, caps: 0x80, wide: Some(Wide { bits, nonce: HASH, agent: b"", at_once }) }
+    };
+    let asks = |bits, get| written(Message::Hello(asking(bits, get)));
+    assert_eq!(asks(wide::AT_ONCE, Some(&MANY[1..])), Ok(()));
+    assert_eq!(asks(wide::AT_ONCE, Some(&MANY)), Err("hello.get"));
+    for shell in [&b"0A"[..], b"$(", b"`0`", b"\n"] {
+        assert_eq!(asks(wide::AT_ONCE, Some(shell)), Err("hello.get"));
+    }
+    assert_eq!(asks(wide::AT_ONCE, None), Err("hello.wide"));
+    assert_eq!(asks(0, Some(b"00")), Err("hello.wide"));
+    assert_eq!(written(Message::Welcome(asking(wide::AT_ONCE, None))), Ok(()));
+    assert_eq!(written(Message::Welcome(asking(wide::AT_ONCE, Some(b"00")))), Err("hello.wide"));
 }
 
 #[test]

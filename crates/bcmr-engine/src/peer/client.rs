@@ -3,7 +3,7 @@
 //! Must not know how addresses are typed or what is told to a person.
 
 use super::beside::{self, AskedSnapshot};
-use super::connections::open_further;
+use super::connections::{SECOND_STREAM_BYTES, has_one_stream, open_further};
 use super::events::{ClientObserver, summary_of};
 use super::features::{agreed_accounts, agreed_compress, needed_of_sender, offered, offered_by_receiver};
 use super::fetched::FetchedBlocks;
@@ -16,7 +16,7 @@ use super::talk::{
     await_answer, is_absent, no_stream, prefix, send, send_frames, shown_path, split_by_greeting,
 };
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error, Op, Reason, Result};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Cancel, Event, Progress, Summary, Watch};
 use crate::node::Node;
 use crate::peer::asked::{Asked, Kinds};
@@ -25,7 +25,9 @@ use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
 use crate::peer::owners_here::OwnersHere;
-use crate::policy::{Collide, Compare, CopyPolicy, Dated, DeleteWhen, Preserve, Resume, Target, Verify};
+use crate::policy::{
+    Collide, Compare, CopyPolicy, Dated, DeleteWhen, Leaving, Preserve, Resume, Target, Verify,
+};
 use crate::pulse::For;
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
 use crate::sender::announce::{Extent, ToSend};
@@ -43,8 +45,10 @@ use crate::verbs::operands::{self, DestLink, Reach, Resolved};
 use crate::verbs::snapshot::{self, SnapshotRun};
 use crate::verbs::sync::mounted::{Holder, Mounted};
 use bcmr_wire::handshake::{Features, caps, guarantees, wide};
-use bcmr_wire::message::{self, Message};
+use bcmr_wire::limits;
+use bcmr_wire::message::{self, AtOnce, Message};
 use bcmr_wire::policy::flags;
+use data_encoding::HEXLOWER;
 use fastcopy::dir::{Dir, NameBuf};
 use std::ffi::OsStr;
 use std::io::{BufRead, Cursor};
@@ -250,7 +254,7 @@ fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
 pub(super) fn connect(
     (address, way): (&Address, &Way),
     load: LinkLoad,
-    terms: Terms,
+    terms: Terms<'_>,
     behind: &[u8],
     watch: Watch<'_>,
 ) -> Result<Peer> {
@@ -452,7 +456,7 @@ impl Transfer<'_> {
         let (behind, later) = split_by_greeting(&places, questions(&places)?);
         let asked = if later.is_empty() { places.len() } else { 0 };
         let required = guarantees(&how).or(beside::needed(policy, self.dated));
-        let terms = Terms { offered: offered(self.way, policy.alter.known_by), required };
+        let terms = Terms::new(offered(self.way, policy.alter.known_by), required);
         let mut peer = connect((to, self.way), load, terms, &behind, watch)?;
         let there = (0..asked).map(|_| await_kind(&peer, watch.cancel)).collect::<Result<Vec<_>>>()?;
         names.read(watch)?;
@@ -558,13 +562,26 @@ impl Transfer<'_> {
         how.flags &= !flags::DELETE_FIRST;
         let required = guarantees(&how).or(beside::needed_to_delete(self.policy));
         let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
-        let (behind, later) =
-            if asks { split_by_greeting(from, questions(from)?) } else { Default::default() };
+        let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
+        let digits = if matches!(names, RequestNames::None) && has_one_stream(way) {
+            digits_of_get(&Message::Get { policy: how.clone(), paths: paths.clone(), names: None })?
+        } else {
+            None
+        };
+        // What is worth a second connection is asked for only then.
+        let most = if asks { SECOND_STREAM_BYTES - 1 } else { u64::MAX };
+        let at_once = digits.as_ref().map(|digits| AtOnce { most, get: digits.as_bytes() });
+        let (behind, later) = match asks && at_once.is_none() {
+            true => split_by_greeting(from, questions(from)?),
+            false => Default::default(),
+        };
         let offered = offered_by_receiver(way, self.policy.alter.known_by, to.store.is_some());
-        let terms = Terms { offered, required: needed_of_sender(required) };
+        let terms = Terms { offered, required: needed_of_sender(required), at_once };
         let mut peer = connect((address, way), LinkLoad::Heavy, terms, &behind, watch)?;
+        let begun = peer.agreed.serves_at_once();
         let list = names.read(watch)?;
-        send_frames(&peer, later)?;
+        let asks = asks && !begun;
+        send_frames(&peer, if asks && at_once.is_some() { questions(from)? } else { later })?;
         let size = if asks { await_sizes(&peer, from.len(), watch.cancel)? } else { 0 };
         open_further(&mut peer, address, way, size, watch)?;
         let names = list.map(|names| send_all_but_last(&peer, names)).transpose()?;
@@ -584,17 +601,20 @@ impl Transfer<'_> {
         let expected = self.expected(from, list, to, owners, peer.streams.len())?;
         let what = Incoming { delta, parts, repeats, dedup, ..expected };
         let tallies = survey.map(|survey| survey.tallies(watch));
-        let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
+        let ask = |peer: &Peer| if begun { Ok(()) } else { send(peer, &get) };
         let transfer = IncomingTransfer { policy: &policy, what: Arc::new(what), reply: &reply };
+        // A sender that takes away what has been received does so up to its last message.
+        let leaves = self.policy.leaving == Leaving::Stays && peer.streams.len() == 1;
+        let at = if leaves { ReceivingEnd::ClientLeaves } else { ReceivingEnd::Client };
         let (summary, broken) = match survey.zip(tallies.as_ref()) {
             Some((survey, tallies)) => {
                 let is_nameless = matches!(self.purpose, Purpose::Check { alike: true, .. });
                 let own_name = if is_nameless { Path::new("") } else { to.path };
                 let visit = visitor(survey, (&policy, &transfer.what), to.path, own_name, tallies)?;
                 let comparing = comparing(transfer, &tallies.looked, visit)?;
-                send(&peer, &get)?;
-                receive_all(comparing, &peer.streams, &reply, None, ReceivingEnd::Client)
+                ask(&peer)?;
+                receive_all(comparing, &peer.streams, &reply, None, at)
             }
             None => {
                 let here = LocalSide {
@@ -605,15 +625,15 @@ impl Transfer<'_> {
                     fetched: None,
                 };
                 let landing = landing(transfer, watch, here)?;
-                send(&peer, &get)?;
-                receive_all(landing, &peer.streams, &reply, None, ReceivingEnd::Client)
+                ask(&peer)?;
+                receive_all(landing, &peer.streams, &reply, None, at)
             }
         };
         let result = match broken {
             Some(e) if !watch.cancel.is_set() => Err(e),
             _ => Ok(summary),
         };
-        end(peer, result, watch)
+        end_as(if leaves { Peer::leave } else { Peer::finish }, peer, result, watch)
     }
 
     /// What the server is to send, and where it goes.
@@ -656,6 +676,15 @@ impl Transfer<'_> {
 
 /// Ends the connection, and shows what ssh had to say.
 pub(super) fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary> {
+    end_as(Peer::finish, peer, result, watch)
+}
+
+fn end_as(
+    finish: impl FnOnce(Peer) -> Result<Vec<Note>>,
+    peer: Peer,
+    result: Result<Summary>,
+    watch: Watch<'_>,
+) -> Result<Summary> {
     let waits = &watch.progress.waits;
     waits.threads.store(peer.streams.len() as u64 * 2, Ordering::Relaxed);
     if let Some(pulse) = peer.streams.first().map(Stream::pulse) {
@@ -666,7 +695,7 @@ pub(super) fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Resu
     }
     let notes = peer.notes();
     let ended = if result.is_ok() {
-        peer.finish()
+        finish(peer)
     } else {
         peer.abort();
         Ok(Vec::new())
@@ -676,6 +705,13 @@ pub(super) fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Resu
     }
     // The transfer is complete: a connection that ends badly after its last word changes nothing.
     result
+}
+
+/// A `Get` that can go with a greeting, in digits: before that is answered the peer is not known to be a bcmr, and whatever
+/// reads it there, a shell perhaps, finds nothing to do in digits. `None` for one that is too long.
+fn digits_of_get(get: &Message<'_>) -> Result<Option<String>> {
+    let digits = HEXLOWER.encode(&transport::payload_of(&transport::frames_of(get)?));
+    Ok((digits.len() <= limits::GET_DIGITS_MAX).then_some(digits))
 }
 
 /// Asks what is at each of these places over there.

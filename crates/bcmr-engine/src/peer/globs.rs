@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 pub fn matching(addresses: Vec<Address>, way: &Way, cancel: &Cancel) -> Result<Vec<Address>> {
     let is_pattern = |address: &&Address| is_pattern(address.path.as_os_str().as_bytes());
     let Some(first) = addresses.iter().find(is_pattern) else { return Ok(addresses) };
-    let terms = Terms { offered: OURS, required: Features { caps: 0, wide: wide::TREES } };
+    let terms = Terms::new(OURS, Features { caps: 0, wide: wide::TREES });
     let peer = transport::connect(first, way, LinkLoad::Light, terms, &[], cancel)?;
     let asking = Asking { peer: &peer, cancel };
     let mut found = Vec::new();

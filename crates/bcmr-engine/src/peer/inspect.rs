@@ -51,7 +51,7 @@ fn ask(
     question: impl FnOnce(&[u8]) -> Message<'_>,
     mut each: impl FnMut(Message<'_>) -> Result<bool>,
 ) -> Result<()> {
-    let terms = Terms { offered: OURS, required: Features { caps: 0, wide: wide::TREES } };
+    let terms = Terms::new(OURS, Features { caps: 0, wide: wide::TREES });
     let question = transport::frames_of(&question(address.path.as_os_str().as_bytes()))?;
     let (behind, later) = split_by_greeting(std::slice::from_ref(address), question);
     let peer = transport::connect(address, way, LinkLoad::Light, terms, &behind, &Cancel::new())?;
@@ -195,14 +195,8 @@ pub fn remove(
     ];
     let flags = set.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
     let required = Features { caps: 0, wide: wide::TREES | wide::REMOVE };
-    let peer = transport::connect(
-        address,
-        way,
-        LinkLoad::Light,
-        Terms { offered: OURS, required },
-        &[],
-        &Cancel::new(),
-    )?;
+    let peer =
+        transport::connect(address, way, LinkLoad::Light, Terms::new(OURS, required), &[], &Cancel::new())?;
     send(&peer, &Message::Remove { path: address.path.as_os_str().as_bytes(), flags })?;
     let frame = await_answer(&peer, &Cancel::new())?;
     let gone = match frame.message()? {
@@ -233,7 +227,7 @@ pub fn remove(
 /// # Errors
 /// As [`stat`], or it cannot be made.
 pub fn make_directory(address: &Address, way: &Way, parents: bool) -> Result<()> {
-    let terms = Terms { offered: OURS, required: Features { caps: 0, wide: wide::TREES } };
+    let terms = Terms::new(OURS, Features { caps: 0, wide: wide::TREES });
     let peer = transport::connect(address, way, LinkLoad::Light, terms, &[], &Cancel::new())?;
     let path = address.path.as_path();
     let mut above: Vec<&Path> = if parents { path.ancestors().skip(1).collect() } else { Vec::new() };
@@ -310,7 +304,7 @@ pub fn usage(
 pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
     let ok = |what, found| Finding { ok: true, what, found };
     // What a copy offers, so that what both can is what a copy will have.
-    let terms = Terms { offered: offered_by_receiver(way, OwnersBy::Name, true), required: Features::NONE };
+    let terms = Terms::new(offered_by_receiver(way, OwnersBy::Name, true), Features::NONE);
     match transport::connect(address, way, LinkLoad::Light, terms, &[], &Cancel::new()) {
         Ok(peer) => {
             let agreed = peer.agreed.features;

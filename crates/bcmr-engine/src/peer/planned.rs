@@ -111,7 +111,7 @@ impl<'a> TreeThere<'a> {
         let lists = Lists::of(policy)?;
         let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
         let required = guarantees(&how).or(Features { caps: 0, wide: knows });
-        let terms = Terms { offered: offered(way, policy.alter.known_by), required };
+        let terms = Terms::new(offered(way, policy.alter.known_by), required);
         let peer = connect((to, way), LinkLoad::Heavy, terms, &[], watch)?;
         if let Some(first) = peer.streams.first() {
             first.pulse().goes_by(&way.throttle);

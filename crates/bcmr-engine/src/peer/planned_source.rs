@@ -93,10 +93,7 @@ impl<'a> SourceThere<'a> {
         let [looks, reads] = [LOOKS, Purpose::Copy].map(|purpose| {
             guarantees(&policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose))
         });
-        let terms = Terms {
-            offered: offered(way, policy.alter.known_by),
-            required: needed_of_sender(looks.or(reads)),
-        };
+        let terms = Terms::new(offered(way, policy.alter.known_by), needed_of_sender(looks.or(reads)));
         let peer = connect((from, way), LinkLoad::Heavy, terms, &[], watch)?;
         if let Some(first) = peer.streams.first() {
             first.pulse().goes_by(&way.throttle);

@@ -44,6 +44,8 @@ pub(super) fn reply_on(stream: &Stream) -> Reply {
 pub(super) enum ReceivingEnd {
     /// At the client, which asked for it: the streams are of no use afterwards.
     Client,
+    /// The same, where the server has nothing to do any more once all was received: its last message is not waited for.
+    ClientLeaves,
     /// The same, where the client asks for more afterwards.
     ClientAsksAgain,
     /// At the server, which tells how far things have come, and may be asked for more afterwards.
@@ -80,20 +82,25 @@ pub(super) fn receive_all(
         broken.get_or_insert(e);
     }
     let ended = end_with(&summary, broken.as_ref(), streams, reply, tells_gone);
-    if end == ReceivingEnd::Client
+    if matches!(end, ReceivingEnd::Client | ReceivingEnd::ClientLeaves)
         && let Some(first) = streams.first()
     {
         // The server ends with its last message: a round trip less than telling it afterwards. Only the first stream: the
         // end of another could arrive before what was sent here, and would look like a loss.
         first.close();
     }
-    // What the sender has no acknowledgement of it takes for unfinished, and will ask for again by the same name.
     if ended == LastMessage::SendObserver {
-        let cleared = match drain_until_done(streams) {
-            Ok(done) if done.first() == Some(&true) => marks.clear(),
-            // What a client was sent is there and counted, whatever came behind it.
-            Err(e) if end == ReceivingEnd::Server => Err(e),
-            _ => Ok(()),
+        let cleared = if end == ReceivingEnd::ClientLeaves && broken.is_none() {
+            // The client has all of it, and does not wait for the server's last message.
+            marks.clear()
+        } else {
+            // What the sender has no acknowledgement of it takes for unfinished, and will ask for again by the same name.
+            match drain_until_done(streams) {
+                Ok(done) if done.first() == Some(&true) => marks.clear(),
+                // What a client was sent is there and counted, whatever came behind it.
+                Err(e) if end == ReceivingEnd::Server => Err(e),
+                _ => Ok(()),
+            }
         };
         if let Err(e) = cleared {
             broken.get_or_insert(e);

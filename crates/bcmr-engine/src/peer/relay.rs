@@ -205,15 +205,15 @@ impl RelayRun<'_> {
             Features { caps: all.caps & !beside.caps, wide: all.wide }
         };
         let needed = needed_of_sender(required);
-        let source = self.connect(first, self.here, Terms { offered: offer(self.here), required: needed })?;
+        let source = self.connect(first, self.here, Terms::new(offer(self.here), needed))?;
         let common = source.agreed.features.and(offer(self.onward));
-        let dest = self.connect(self.to, self.onward, Terms { offered: common, required })?;
+        let dest = self.connect(self.to, self.onward, Terms::new(common, required))?;
         let common = dest.agreed.features;
         if source.agreed.features == common {
             return Ok((source, dest));
         }
         source.abort();
-        let source = self.connect(first, self.here, Terms { offered: common, required: needed })?;
+        let source = self.connect(first, self.here, Terms::new(common, needed))?;
         if source.agreed.features == common {
             Ok((source, dest))
         } else {
@@ -221,7 +221,7 @@ impl RelayRun<'_> {
         }
     }
 
-    fn connect(&self, address: &Address, way: &Way, terms: Terms) -> Result<Peer> {
+    fn connect(&self, address: &Address, way: &Way, terms: Terms<'_>) -> Result<Peer> {
         self.watch.front.lend_terminal(true);
         let peer = transport::connect(address, way, LinkLoad::Heavy, terms, &[], self.watch.cancel)?;
         self.watch.front.lend_terminal(false);

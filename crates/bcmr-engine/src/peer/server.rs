@@ -177,7 +177,8 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     if request.arrived_at.is_none() {
         ours.caps &= !(caps::DIRECT | caps::AEAD);
     }
-    let answered = transport::answer(input, output, ours, &request.meeting, Timeouts::WIRE)?;
+    let begins = |get: &Message<'_>, most: u64| begins_at_once(&reach, &request.home, get, most);
+    let answered = transport::answer(input, output, ours, &begins, &request.meeting, Timeouts::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
     let list = None;
     let mut serving = Serving {
@@ -245,6 +246,24 @@ fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> 
 
 fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+/// A path as a client means it: relative to the home directory, or to the root.
+fn path_in(reach: &Reach, home: &Path, bytes: &[u8]) -> PathBuf {
+    let path = path_of(bytes);
+    if reach.is_confined() { path } else { home.join(path) }
+}
+
+/// Whether a `Get` that came with the greeting is served at once: the regular files among its paths hold no more than
+/// `most` bytes. What cannot be looked at counts nothing, its copy will say why.
+fn begins_at_once(reach: &Reach, home: &Path, get: &Message<'_>, most: u64) -> bool {
+    let Message::Get { paths, names: None, .. } = get else { return false };
+    let bytes =
+        paths.iter().fold(0u64, |sum, path| match look::stat_in(reach, &path_in(reach, home, path), true) {
+            Ok((listing, _)) if listing.kind == Kind::File => sum.saturating_add(listing.size),
+            _ => sum,
+        });
+    bytes <= most
 }
 
 impl Serving {
@@ -368,10 +387,8 @@ impl Serving {
         Ok((tree.name, info))
     }
 
-    /// A path as a client means it: relative to the home directory, or to the root.
     fn path(&self, bytes: &[u8]) -> PathBuf {
-        let path = path_of(bytes);
-        if self.reach.is_confined() { path } else { self.request.home.join(path) }
+        path_in(&self.reach, &self.request.home, bytes)
     }
 
     /// The paths in an error as the client knows them.

@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicU64;
 /// As [`stat`](super::stat), or nothing could be begun: it is no receipt, or the bcmr there does not undo.
 pub fn undo(receipt: &Address, way: &Way, dry_run: bool, watch: Watch<'_>) -> Result<Summary> {
     let required = Features { caps: 0, wide: wide::TREES | wide::UNDO };
-    let terms = Terms { offered: OURS, required };
+    let terms = Terms::new(OURS, required);
     let peer = transport::connect(receipt, way, LinkLoad::Light, terms, &[], watch.cancel)?;
     watch.front.lend_terminal(false);
     match undone(&peer, receipt, dry_run, watch) {

@@ -906,6 +906,23 @@ impl RawStream {
         self.threads.shared.work.notify_all();
     }
 
+    /// Waits until both byte streams have ended, or until then. What comes meanwhile stays where it is.
+    pub(crate) fn ends_by(&self, until: Instant) -> EndedSides {
+        let shared = &*self.threads.shared;
+        let mut state = shared.state();
+        loop {
+            let ours = state.closed || state.out_end.is_some();
+            let left = until.saturating_duration_since(Instant::now());
+            match (ours, state.in_end.is_some()) {
+                (true, true) => return EndedSides::Both,
+                (true, false) if left.is_zero() => return EndedSides::OursAlone,
+                (false, _) if left.is_zero() => return EndedSides::NotYet,
+                _ => {}
+            }
+            state = shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Writes what is queued, ends our byte stream, and waits for the other side to end its own; frames that come
     /// meanwhile are dropped. Takes at most as long as silence is borne, and once all is written no longer than
     /// [`LAST_WORDS`]: nothing that would still come is of any use.
@@ -989,6 +1006,17 @@ impl RawStream {
     pub(crate) fn abort(self) {
         drop(self);
     }
+}
+
+/// Which of the two byte streams have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedSides {
+    /// Both.
+    Both,
+    /// All was written; the other side goes on.
+    OursAlone,
+    /// Not all was written yet.
+    NotYet,
 }
 
 enum Direction {

@@ -13,7 +13,7 @@ pub(crate) fn frames_of(message: &Message<'_>) -> Result<Vec<u8>, Error> {
 }
 
 /// What stands behind the header of a single frame.
-pub(super) fn payload_of(frame: &[u8]) -> Vec<u8> {
+pub(crate) fn payload_of(frame: &[u8]) -> Vec<u8> {
     frame.get(bcmr_wire::limits::HEADER_BYTES..).unwrap_or_default().to_vec()
 }
 

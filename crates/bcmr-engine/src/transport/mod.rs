@@ -23,12 +23,13 @@ use crate::remote::{Address, Way};
 use crate::trouble::{TroubleBuf, error_of};
 use bcmr_wire::code;
 use bcmr_wire::dialogue::Dialogue;
-use bcmr_wire::handshake::{self, Features};
-use bcmr_wire::message::{Hash, Hello, Message, Trouble, kind};
+use bcmr_wire::handshake::{self, Features, wide};
+use bcmr_wire::message::{AtOnce, Hash, Hello, Message, Trouble, kind};
 use bcmr_wire::state::State;
 use conn::{FrameBuf, Heard, Packet, Timeouts};
+use data_encoding::HEXLOWER;
 pub(crate) use frame::frames_of;
-use frame::payload_of;
+pub(crate) use frame::payload_of;
 use ssh::{Carrier, LinkLoad, Nth};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -36,12 +37,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use stream::Stream;
+use stream::{EndedSides, Stream};
 
 /// What this program calls itself in a greeting.
 const AGENT: &[u8] = concat!("bcmr ", env!("CARGO_PKG_VERSION")).as_bytes();
 /// How often a cancel is looked for while the other side has not greeted yet.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long the end of another side is waited for that has nothing to do any more.
+const LEAVE_MAX: Duration = Duration::from_millis(20);
 /// How long a login may go on printing before the program that was asked for begins.
 const LOGIN_MAX: Duration = Duration::from_secs(30);
 
@@ -85,6 +88,13 @@ pub(crate) struct Token {
     pub(crate) path: PathBuf,
 }
 
+impl Agreed {
+    /// Whether the server answers the `Get` of the greeting.
+    pub(crate) fn serves_at_once(&self) -> bool {
+        self.features.has_wide(wide::AT_ONCE)
+    }
+}
+
 impl Peer {
     /// What the carriers had to say since the last call: lines of ssh and of the far side, unescaped.
     pub(crate) fn notes(&self) -> Vec<Note> {
@@ -122,6 +132,25 @@ impl Peer {
         }
     }
 
+    /// The same, for one whose other side has nothing to do any more: where it is so far away that its end takes longer than
+    /// [`LEAVE_MAX`] to arrive, that is waited for elsewhere, and ssh ends by itself when this program has ended before.
+    ///
+    /// # Errors
+    /// As [`Peer::finish`], where that was waited for.
+    pub(crate) fn leave(self) -> Result<Vec<Note>, Error> {
+        for stream in &self.streams {
+            stream.close();
+        }
+        let until = Instant::now() + LEAVE_MAX;
+        if !self.streams.iter().any(|stream| stream.ends_by(until) == EndedSides::OursAlone) {
+            return self.finish();
+        }
+        let elsewhere = std::thread::Builder::new().name("end".to_owned()).spawn(move || drop(self.finish()));
+        // Without a thread it is given up, which nothing depends on.
+        drop(elsewhere);
+        Ok(Vec::new())
+    }
+
     /// Gives all of them up at once.
     pub(crate) fn abort(self) {
         drop(self);
@@ -132,11 +161,26 @@ impl Peer {
 
 /// What a client brings to the greeting.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct Terms<'a> {
     /// What it can do.
     pub(crate) offered: Features,
     /// What the server must be able to do.
     pub(crate) required: Features,
+    /// A `Get` that the greeting holds.
+    pub(crate) at_once: Option<AtOnce<'a>>,
+}
+
+impl Terms<'_> {
+    /// A greeting that asks for nothing.
+    pub(crate) fn new(offered: Features, required: Features) -> Terms<'static> {
+        Terms { offered, required, at_once: None }
+    }
+
+    /// What the greeting offers.
+    fn greeted(&self) -> Features {
+        let asks = if self.at_once.is_some() { wide::AT_ONCE } else { 0 };
+        self.offered.or(Features { caps: 0, wide: asks })
+    }
 }
 
 /// Connects, greets, and comes back with one stream. `behind`: requests that need nothing agreed and go with the greeting,
@@ -150,7 +194,7 @@ pub(crate) fn connect(
     address: &Address,
     way: &Way,
     load: LinkLoad,
-    terms: Terms,
+    terms: Terms<'_>,
     behind: &[u8],
     cancel: &Cancel,
 ) -> Result<Peer, Error> {
@@ -174,15 +218,18 @@ fn connect_as(
     address: &Address,
     way: &Way,
     load: LinkLoad,
-    terms: Terms,
+    terms: Terms<'_>,
     behind: &[u8],
     cancel: &Cancel,
 ) -> Result<Peer, Error> {
     let (stream, carrier) = ssh::start(address, way, nth, load)?;
-    let hello = greeting(terms.offered, &address.host)?;
+    let hello = greeting(terms.offered, terms.at_once, &address.host)?;
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, cancel)?;
-    let agreed = settle(terms.offered, terms.required, hello, &welcome, &address.host)?;
+    let agreed = settle(terms.greeted(), terms.required, hello, &welcome, &address.host)?;
     drop(welcome);
+    if agreed.serves_at_once() {
+        stream.was_asked(kind::GET);
+    }
     Ok(Peer {
         streams: vec![stream],
         agreed,
@@ -206,7 +253,7 @@ pub(crate) fn connect_further(
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier), Error> {
     let (stream, carrier) = ssh::start(address, way, Nth::Further, LinkLoad::Heavy)?;
-    let hello = greeting(ours, &address.host)?;
+    let hello = greeting(ours, None, &address.host)?;
     let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
     // Both in one go: a round trip less.
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &frames_of(&join)?, cancel)?;
@@ -277,9 +324,9 @@ fn greet(
 }
 
 /// A `Hello` as a frame.
-fn greeting(ours: Features, host: &str) -> Result<Vec<u8>, Error> {
+fn greeting(ours: Features, at_once: Option<AtOnce<'_>>, host: &str) -> Result<Vec<u8>, Error> {
     let nonce = fastcopy::process::secret().map_err(|e| Error::os(Op::Greet, host, e))?;
-    frames_of(&Message::Hello(handshake::hello(ours, nonce, AGENT)))
+    frames_of(&Message::Hello(handshake::hello(ours, nonce, AGENT, at_once)))
 }
 
 fn settle(
@@ -353,12 +400,15 @@ fn peer_error(trouble: &Trouble<'_>, host: &str) -> Error {
 ///
 /// Reads not a byte more than it needs, because the descriptors may become another process's.
 ///
+/// `begins`: whether a `Get` that came with the greeting, of files of so many bytes at most, is the first request. [hello.get]
+///
 /// # Errors
 /// The client broke the protocol or speaks another version; it was told.
 pub(crate) fn answer(
     read: OwnedFd,
     write: OwnedFd,
     ours: Features,
+    begins: &dyn Fn(&Message<'_>, u64) -> bool,
     bases: &[PathBuf],
     timeouts: Timeouts,
 ) -> Result<Option<Peer>, Error> {
@@ -368,10 +418,16 @@ pub(crate) fn answer(
     let lost = |e| Error { code: Code::Lost, ..Error::os(Op::Answer, NAME, e) };
     let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
     let mut dialogue = Dialogue::server();
+    let mut at_once = get_of(&hello, begins);
+    let begins = if at_once.is_some() { wide::AT_ONCE } else { 0 };
+    let ours = ours.or(Features { caps: 0, wide: begins });
     let (frame, agreed) = answer_hello(&hello, &mut dialogue, ours, NAME);
     write.write_all(&frame).map_err(lost)?;
     let agreed = agreed?;
     let first = loop {
+        if let Some(get) = at_once.take() {
+            break get;
+        }
         let Some(first) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
         match (first.first().copied(), first.get(1..).unwrap_or_default()) {
             (Some(kind::PING), token) => {
@@ -411,6 +467,16 @@ pub(crate) fn answer(
         carriers: Vec::new(),
         control_stream: None,
     }))
+}
+
+/// The `Get` of a greeting as the first frame of a stream, type byte first, where it is to be one. A request that is not
+/// understood is none: the client makes it once more, and is told then.
+fn get_of(first: &[u8], begins: &dyn Fn(&Message<'_>, u64) -> bool) -> Option<Vec<u8>> {
+    let Ok(Message::Hello(hello)) = Message::decode(*first.first()?, first.get(1..)?) else { return None };
+    let AtOnce { most, get } = hello.wide?.at_once?;
+    let frame = [vec![kind::GET], HEXLOWER.decode(get).ok()?].concat();
+    let message = Message::decode(kind::GET, frame.get(1..)?).ok()?;
+    begins(&message, most).then_some(frame)
 }
 
 /// A descriptor before it becomes a stream's: silence is borne no longer here than there.
@@ -487,7 +553,7 @@ fn agent_of(hello: &Hello<'_>) -> String {
 mod tests {
     use super::*;
     use crate::remote::tests::plain_way;
-    use bcmr_wire::handshake::{caps, wide};
+    use bcmr_wire::handshake::caps;
     use std::ffi::OsString;
     use std::os::unix::net::UnixStream;
 
@@ -498,7 +564,7 @@ mod tests {
         (&here).write_all(bytes).unwrap();
         here.shutdown(std::net::Shutdown::Write).unwrap();
         let read = OwnedFd::from(there.try_clone().unwrap());
-        let answered = answer(read, OwnedFd::from(there), OURS, &[], Timeouts::WIRE);
+        let answered = answer(read, OwnedFd::from(there), OURS, &|_, _| false, &[], Timeouts::WIRE);
         let mut said = Vec::new();
         match &answered {
             // A peer holds the connection open; what it has said so far is one frame.
@@ -515,7 +581,7 @@ mod tests {
     }
 
     fn hello(theirs: Features) -> Vec<u8> {
-        greeting(theirs, "x").unwrap()
+        greeting(theirs, None, "x").unwrap()
     }
 
     fn one(frame: &[u8]) -> Message<'_> {
@@ -537,6 +603,51 @@ mod tests {
         let first = peer.streams[0].inbox.recv().unwrap().unwrap();
         assert_eq!(first.message().unwrap(), Message::Stat { path: b"x", follow: true });
         assert!(peer.streams[0].inbox.recv().unwrap().is_none());
+    }
+
+    fn get() -> Message<'static> {
+        let policy = bcmr_wire::message::Policy {
+            flags: 0,
+            choices: [0; 8],
+            checkpoint: 0,
+            rules: Vec::new(),
+            regexes: Vec::new(),
+            compress: bcmr_wire::message::Compress::Auto,
+            numbers: Vec::new(),
+        };
+        Message::Get { policy, paths: vec![b"a b"], names: None }
+    }
+
+    /// `[hello.get]`: what the server does, with a `Get` in the greeting of which it is asked whether it begins.
+    #[test]
+    fn a_request_in_the_greeting_is_the_first_one_where_the_server_says_so() {
+        let digits = HEXLOWER.encode(&payload_of(&frames_of(&get()).unwrap()));
+        let done = frames_of(&Message::Done).unwrap();
+        let stat = frames_of(&Message::Stat { path: b"x", follow: true }).unwrap();
+        let greeted = |digits: &str, then: &[u8], begins: &dyn Fn(&Message<'_>, u64) -> bool| {
+            let at_once = Some(AtOnce { most: 7, get: digits.as_bytes() });
+            let (here, there) = UnixStream::pair().unwrap();
+            (&here).write_all(&greeting(OURS, at_once, "x").unwrap()).unwrap();
+            (&here).write_all(then).unwrap();
+            here.shutdown(std::net::Shutdown::Write).unwrap();
+            let read = OwnedFd::from(there.try_clone().unwrap());
+            let peer =
+                answer(read, OwnedFd::from(there), OURS, begins, &[], Timeouts::WIRE).unwrap().unwrap();
+            let first = peer.streams[0].inbox.recv().unwrap().unwrap();
+            let is_get = first.message().unwrap() == get();
+            let is_stat = first.kind() == kind::STAT;
+            assert!(is_get != is_stat);
+            assert_eq!(peer.agreed.serves_at_once(), is_get);
+            is_get
+        };
+        let yes = |message: &Message<'_>, most: u64| *message == get() && most == 7;
+        assert!(greeted(&digits, &done, &yes));
+        assert!(!greeted(&digits, &stat, &|_, _| false), "it is asked for again");
+        for other in ["", "0", "00", &digits[2..]] {
+            assert!(!greeted(other, &stat, &|_, _| true), "{other}");
+        }
+        let bare = client_says(&[hello(OURS), stat.clone()].concat()).0.unwrap().unwrap();
+        assert!(!bare.agreed.serves_at_once());
     }
 
     #[test]
@@ -586,7 +697,7 @@ mod tests {
             &address,
             &way(script),
             LinkLoad::Light,
-            Terms { offered: OURS, required: Features::NONE },
+            Terms::new(OURS, Features::NONE),
             &[],
             &Cancel::new(),
         )
@@ -619,17 +730,11 @@ mod tests {
             std::fs::write(&file, frame).unwrap();
             let script = format!("cat {}; cat >/dev/null", file.display());
             let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
-            connect(
-                &address,
-                &way(&script),
-                LinkLoad::Light,
-                Terms { offered: OURS, required },
-                &[],
-                &Cancel::new(),
-            )
+            connect(&address, &way(&script), LinkLoad::Light, Terms::new(OURS, required), &[], &Cancel::new())
         };
-        let welcome =
-            |features| frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9"))).unwrap();
+        let welcome = |features| {
+            frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9", None))).unwrap()
+        };
         let good = Features { caps: caps::ZSTD, wide: wide::TREES };
         let peer = answers(&welcome(good), good).unwrap();
         assert_eq!(
@@ -666,7 +771,7 @@ mod tests {
             let (here, there) = UnixStream::pair().unwrap();
             (&here).write_all(said).unwrap();
             let read = OwnedFd::from(there.try_clone().unwrap());
-            let answered = answer(read, OwnedFd::from(there), OURS, &[], timeouts);
+            let answered = answer(read, OwnedFd::from(there), OURS, &|_, _| false, &[], timeouts);
             assert_eq!(answered.err().unwrap().code, Code::Lost, "{} bytes", said.len());
             drop(here);
         }
@@ -696,7 +801,7 @@ mod tests {
             &address,
             &way("exec sleep 600"),
             LinkLoad::Light,
-            Terms { offered: OURS, required: Features::NONE },
+            Terms::new(OURS, Features::NONE),
             &[],
             &cancel,
         );

@@ -3,6 +3,7 @@
 //!
 //! Must not know what a message holds, nor what carries it.
 
+pub(super) use super::conn::EndedSides;
 use super::conn::{self, FrameBuf, Gone, Heard, Packet, Timeouts};
 use crate::error::{Code, Error, Note, Op, Reason};
 use crate::pulse::Pulse;
@@ -10,7 +11,7 @@ use bcmr_wire::dialogue::{Breach, Dialogue};
 use bcmr_wire::frame;
 use bcmr_wire::state::{self, Answer, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn lock(dialogue: &Mutex<Dialogue>) -> MutexGuard<'_, Dialogue> {
     // Whole after each step, whatever panicked.
@@ -49,6 +50,11 @@ impl Stream {
         lock(&self.inbox.dialogue).settle(rest);
     }
 
+    /// A request of this `kind` went with the greeting.
+    pub(super) fn was_asked(&self, kind: u8) {
+        lock(&self.inbox.dialogue).leaves(kind);
+    }
+
     /// As [`conn::RawStream::pulse`].
     pub(crate) fn pulse(&self) -> Arc<Pulse> {
         self.raw.pulse()
@@ -67,6 +73,11 @@ impl Stream {
     /// As [`conn::RawStream::close`].
     pub(crate) fn close(&self) {
         self.raw.close();
+    }
+
+    /// As [`conn::RawStream::ends_by`].
+    pub(super) fn ends_by(&self, until: Instant) -> EndedSides {
+        self.raw.ends_by(until)
     }
 
     /// As [`conn::RawStream::finish`].

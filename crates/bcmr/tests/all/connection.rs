@@ -3,8 +3,11 @@
 use super::common::remote::*;
 use super::common::*;
 use bcmr_wire::handshake::{self, Features};
-use bcmr_wire::message::Message;
+use bcmr_wire::message::{Message, kind};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The one `failed` event of a run with `--json`, and its summary's exit.
 fn failed(ran: &Ran) -> (serde_json::Value, i64) {
@@ -138,7 +141,9 @@ fn a_program_that_is_not_there_is_an_error() {
 #[test]
 fn why_there_is_no_bcmr_to_use_is_told() {
     let mut welcome = Vec::new();
-    Message::Welcome(handshake::hello(Features::NONE, [1; 32], b"bcmr 9")).encode(&mut welcome).unwrap();
+    Message::Welcome(handshake::hello(Features::NONE, [1; 32], b"bcmr 9", None))
+        .encode(&mut welcome)
+        .unwrap();
     welcome[5] = 1;
     let tmp = Tmp::new();
     let file = tmp.file("a", "A");
@@ -168,5 +173,87 @@ fn why_there_is_no_bcmr_to_use_is_told() {
         let ran =
             Dir::Put.copy(&far, "", &file, &to).run().ok().says(&told).says("; scp copies instead, and");
         assert!(path.join("scp.ran").exists() && !ran.err.contains("there is none"), "{ran:?}");
+    }
+}
+
+/// What a client sends over the first connection of a download, by the kind of each message.
+fn sent_in_a_download(flags: &str, source: &Path) -> Vec<u8> {
+    let tmp = Tmp::new();
+    let logs = tmp.dir("logs");
+    let run = tmp.file("listening", format!("#!/bin/sh\ntee {}/$$ | \"$@\"\n", logs.display()));
+    chmod(&run, 0o755);
+    let dst = tmp.p("dst");
+    Dir::Get.copy(&Far::pipe().with("FAR_RUN", &run), flags, source, &dst).run().ok();
+    assert!(dst.exists());
+    let logs =
+        std::fs::read_dir(&logs).unwrap().map(|log| kinds_in(&std::fs::read(log.unwrap().path()).unwrap()));
+    logs.into_iter().find(|kinds| !kinds.contains(&kind::JOIN)).unwrap()
+}
+
+fn kinds_in(mut sent: &[u8]) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    while let Some((frame, bytes)) = bcmr_wire::frame::decode(sent).unwrap() {
+        if !matches!(frame.kind, kind::PING | kind::PONG) {
+            kinds.push(frame.kind);
+        }
+        sent = &sent[bytes..];
+    }
+    kinds
+}
+
+/// [hello.get] Over a long line each answer that is waited for is told by the clock.
+#[test]
+fn a_download_is_asked_for_in_the_greeting() {
+    let tmp = Tmp::new();
+    tmp.file("src/$(touch a); `b`/a", "A");
+    let kinds = sent_in_a_download("-r", &tmp.p("src"));
+    assert_eq!(kinds[0], kind::HELLO);
+    assert!(!kinds.contains(&kind::GET) && !kinds.contains(&kind::STAT), "{kinds:?}");
+    // What is worth a second connection is asked about first, and what may have several is asked for behind them.
+    let large = tmp.file("large", "");
+    std::fs::File::options().write(true).open(&large).unwrap().set_len(256 << 20).unwrap();
+    let kinds = sent_in_a_download("", &large);
+    assert_eq!(kinds[..2], [kind::HELLO, kind::STAT], "{kinds:?}");
+    assert!(kinds.contains(&kind::GET), "{kinds:?}");
+    let kinds = sent_in_a_download("--parallel=1", &large);
+    assert!(!kinds.contains(&kind::GET), "{kinds:?}");
+    let kinds = sent_in_a_download("-r --parallel=2", &tmp.p("src"));
+    assert!(kinds.contains(&kind::GET), "{kinds:?}");
+    // One that is too long to stand in a greeting.
+    let many: String = (0..400).map(|n| format!(" --exclude=a{n:020}")).collect();
+    let kinds = sent_in_a_download(&format!("-r{many}"), &tmp.p("src"));
+    assert!(kinds.contains(&kind::GET), "{kinds:?}");
+}
+
+/// A server that has sent everything, and one whose end is long in coming: a client that has all of it goes.
+#[test]
+fn a_download_does_not_wait_for_the_servers_end() {
+    let tmp = Tmp::new();
+    tmp.file("src/a", "A");
+    let (fifo, ended) = (tmp.p("fifo"), tmp.p("ended"));
+    mkfifo(&fifo);
+    let script = format!("#!/bin/sh\n\"$@\"\nread x < {}\n: > {}\n", fifo.display(), ended.display());
+    let run = tmp.file("late", script);
+    chmod(&run, 0o755);
+    let dst = tmp.p("dst");
+    Dir::Get.copy(&Far::pipe().with("FAR_RUN", &run), "-r", &tmp.p("src"), &dst).run().ok();
+    assert_eq!(std::fs::read(dst.join("a")).unwrap(), b"A");
+    // It is still there: whoever waited would have ended it.
+    let until = Instant::now() + Duration::from_secs(20);
+    let opened = loop {
+        match std::fs::File::options()
+            .write(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+            .open(&fifo)
+        {
+            Ok(file) => break file,
+            Err(e) => assert!(Instant::now() < until, "{e}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    (&opened).write_all(b"\n").unwrap();
+    while !ended.exists() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -415,11 +415,11 @@ fn requests_that_are_none() {
             assert!(w.until(kind::ERROR).is_some());
         }),
         ("join without a door", |w| {
-            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer")));
+            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer", None)));
             w.say(&Message::Join { secret: [0; 32], path: b"/var/run/docker.sock", index: 1 });
         }),
         ("join by a relative path", |w| {
-            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer")));
+            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer", None)));
             w.say(&Message::Join { secret: [0; 32], path: b"../../run/x", index: 1 });
         }),
         ("16 MiB and a byte", |w| {
@@ -451,7 +451,7 @@ fn joins_that_are_stolen() {
     for path in [socket.clone(), Path::new("../outside/sock").to_owned(), place.dst().join("out/sock")] {
         use std::os::unix::ffi::OsStrExt;
         place.serve("docker.sock", ROOT, |w| {
-            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer")));
+            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer", None)));
             w.say(&Message::Join { secret: [1; 32], path: path.as_os_str().as_bytes(), index: 1 });
             assert_eq!(w.until(kind::ERROR).map(|s| s.kind), Some(kind::ERROR));
             w.close();
@@ -470,7 +470,7 @@ fn joins_that_are_stolen() {
             wrong[0] ^= 1;
             let path = path.to_vec();
             place.serve("joins", ROOT, |other| {
-                other.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer")));
+                other.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer", None)));
                 other.say(&Message::Join { secret: wrong, path: &path, index: 1 });
                 assert!(other.until(kind::ERROR).is_some());
             });
@@ -834,7 +834,7 @@ fn values() -> Vec<Hash> {
 fn claim(place: &Place, what: &str, root: &str, tag: fn(&Hash, &[u8]) -> Hash) -> (Vec<bool>, bool) {
     let (found, _) = place.serve(what, &["--root", root], |w| {
         let with_store = Features { caps: ALL.caps | caps::DEDUP, ..ALL };
-        w.say(&Message::Hello(handshake::hello(with_store, [8; 32], b"peer")));
+        w.say(&Message::Hello(handshake::hello(with_store, [8; 32], b"peer", None)));
         w.until(kind::WELCOME).unwrap();
         let (policy, size) = (policy(flags::DEDUP), (BLOCKS * BLOCK) as u64);
         w.say(&Message::Put { policy, target: Target::Guess, path: b"claimed", operands: 1, items: false });

@@ -138,7 +138,7 @@ fn puts(
     let place = Place::new();
     place.tmp.file("dst/old", there());
     let sums = place.besiege(what, ROOT, |w| {
-        w.say(&Message::Hello(handshake::hello(ours(), [8; 32], b"peer")));
+        w.say(&Message::Hello(handshake::hello(ours(), [8; 32], b"peer", None)));
         w.until(kind::WELCOME);
         let target = Target::Guess;
         w.say(&Message::Put { policy: policy(0), target, path: name, operands: 1, items: false });

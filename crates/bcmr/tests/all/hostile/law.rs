@@ -23,8 +23,8 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
     let content = contents(&[b"evil"]);
     let columns = bcmr_wire::columns::encode(&[file(b"made", 4)]).unwrap();
     let all = [
-        Message::Hello(handshake::hello(ALL, [8; 32], b"peer")),
-        Message::Welcome(handshake::hello(ALL, [8; 32], b"peer")),
+        Message::Hello(handshake::hello(ALL, [8; 32], b"peer", None)),
+        Message::Welcome(handshake::hello(ALL, [8; 32], b"peer", None)),
         Message::Error(trouble()),
         Message::Ok { hash: None },
         Message::Done,

@@ -84,7 +84,7 @@ fn a_server_that_tells_names() {
 fn a_client_that_tells_names_to_a_server_with_a_root() {
     let place = Place::new();
     place.besiege("a client", &["--root", "DST"], |w| {
-        w.say(&Message::Hello(handshake::hello(ours(), [8; 32], b"peer")));
+        w.say(&Message::Hello(handshake::hello(ours(), [8; 32], b"peer", None)));
         let welcome = w.until(kind::WELCOME).unwrap();
         let Message::Welcome(welcome) = welcome.message() else { panic!("no Welcome") };
         assert!(!Features::of(&welcome).has_wide(wide::NAMES));

@@ -131,7 +131,7 @@ fn puts(
     let place = Place::new();
     place.tmp.file("dst/old", there());
     let asked = place.besiege(what, ROOT, |w| {
-        w.say(&Message::Hello(handshake::hello(agreed, [8; 32], b"peer")));
+        w.say(&Message::Hello(handshake::hello(agreed, [8; 32], b"peer", None)));
         w.until(kind::WELCOME);
         let target = Target::Guess;
         w.say(&Message::Put { policy: policy(0), target, path: b"old", operands: 1, items: false });
@@ -251,7 +251,7 @@ fn what_a_small_file_is_made_of_is_compared() {
 fn batch_of(what: &str, packing: Codec, entries: &[u8], inline: Option<&[u8]>) -> bool {
     let place = Place::new();
     place.besiege(what, ROOT, |w| {
-        w.say(&Message::Hello(handshake::hello(ours(), [8; 32], b"peer")));
+        w.say(&Message::Hello(handshake::hello(ours(), [8; 32], b"peer", None)));
         w.until(kind::WELCOME);
         let target = Target::Guess;
         w.say(&Message::Put { policy: policy(0), target, path: b"new", operands: 1, items: false });

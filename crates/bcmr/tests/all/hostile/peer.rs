@@ -340,7 +340,7 @@ impl Wire {
 
     /// Greets with these features, and begins to put one directory `tree`, whose number is 1, into the root.
     pub fn put_tree(&mut self, ours: Features) {
-        self.say(&Message::Hello(handshake::hello(ours, [8; 32], b"peer")));
+        self.say(&Message::Hello(handshake::hello(ours, [8; 32], b"peer", None)));
         self.until(kind::WELCOME);
         let (policy, target) = (policy(flags::RECURSIVE), Target::Into);
         self.say(&Message::Put { policy, target, path: b".", operands: 1, items: false });
@@ -348,7 +348,7 @@ impl Wire {
     }
 
     pub fn hello(&mut self) -> bool {
-        self.say(&Message::Hello(handshake::hello(ALL, [8; 32], b"peer")));
+        self.say(&Message::Hello(handshake::hello(ALL, [8; 32], b"peer", None)));
         self.hear().is_some_and(|said| said.kind == kind::WELCOME)
     }
 

@@ -166,7 +166,7 @@ fn answers_to_nothing() {
         ("everything was sent", |w| w.say(&Message::AllSent)),
         ("a request", |w| w.say(&Message::Stat { path: b"secret", follow: true })),
         ("a get", |w| w.say(&Message::Get { policy: policy(0), paths: vec![b"secret"], names: None })),
-        ("a greeting", |w| w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [1; 32], b"x")))),
+        ("a greeting", |w| w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [1; 32], b"x", None)))),
         ("done", |w| w.say(&Message::Done)),
         ("noise", |w| w.bytes(&noise(3, 5000))),
         ("an error", |w| {

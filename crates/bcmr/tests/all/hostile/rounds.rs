@@ -19,7 +19,7 @@ fn put<'a>(flags: u64, operands: u64) -> Message<'a> {
 }
 
 fn hello(w: &mut Wire, ours: Features) {
-    w.say(&Message::Hello(handshake::hello(ours, [8; 32], b"peer")));
+    w.say(&Message::Hello(handshake::hello(ours, [8; 32], b"peer", None)));
     assert_eq!(w.hear().map(|said| said.kind), Some(kind::WELCOME));
 }
 

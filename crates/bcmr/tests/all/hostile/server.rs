@@ -588,7 +588,7 @@ fn messages_out_of_place() {
             w.say(&Message::Wants { batch: 1, entries: vec![0] });
         }),
         ("greeting again", |w| {
-            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [1; 32], b"x")));
+            w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [1; 32], b"x", None)));
         }),
         ("request from the server", |w| {
             w.say(&Message::Stat { path: b"/etc/passwd", follow: true });

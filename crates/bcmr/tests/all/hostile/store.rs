@@ -277,7 +277,7 @@ fn next_version() -> Vec<u8> {
 /// A client puts a file as `to`; whether the server tells sums of what it has, up to where it says what it wants.
 fn puts(w: &mut Wire, to: &[u8], offer: &Offer) -> bool {
     let features = Features { caps: ALL.caps | caps::DEDUP, ..ours() };
-    w.say(&Message::Hello(handshake::hello(features, [8; 32], b"peer")));
+    w.say(&Message::Hello(handshake::hello(features, [8; 32], b"peer", None)));
     w.until(kind::WELCOME).unwrap();
     let how = policy(if offer.dedup { flags::DEDUP } else { 0 });
     w.say(&Message::Put { policy: how, target: Target::Exactly, path: to, operands: 1, items: false });
@@ -534,7 +534,7 @@ fn only_who_says_so_is_asked() {
         place.tmp.file("dst/big", all());
         let features = Features { caps: ALL.caps | caps::DEDUP, wide: ALL.wide | has };
         let (asked, _) = place.serve(what, ROOT, |w| {
-            w.say(&Message::Hello(handshake::hello(features, [8; 32], b"peer")));
+            w.say(&Message::Hello(handshake::hello(features, [8; 32], b"peer", None)));
             w.until(kind::WELCOME).unwrap();
             w.say(&Message::Get { policy: policy(how), paths: vec![b"big"], names: None });
             let mut asked = false;
