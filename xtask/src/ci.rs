@@ -433,7 +433,7 @@ fn fuzzing(depth: Depth) -> Done {
     if sh::which("c++").or_else(|| sh::which("g++")).is_none() {
         return Done::Skipped("there is no C++ compiler".to_owned());
     }
-    done(fuzz::run(if depth == Depth::All { &[] } else { &["--seconds", "2", "--quick"] }))
+    done(fuzz::run(if depth == Depth::All { &[] } else { &["--seconds", "1", "--quick"] }))
 }
 
 /// Power cuts for half a minute, after the proof that what is faulty would be found.
