@@ -2,7 +2,7 @@
 #![no_main]
 
 use bcmr_wire::handshake::{Features, hello, settle, welcome};
-use bcmr_wire::message::{Message, kind};
+use bcmr_wire::message::{AtOnce, Message, kind};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -28,6 +28,10 @@ fuzz_target!(|data: &[u8]| {
     {
         assert!(ours.has(agreed) && agreed.has(required) && Features::of(&answer).has(agreed));
     }
+    // One that asks for something, as far as what it asks with are digits.
+    let at_once = AtOnce { most: 1, get: rest.get(..rest.len().min(8)).unwrap_or_default() };
+    let is_hex = at_once.get.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
     let mut out = Vec::new();
-    Message::Hello(hello(ours, [2; 32], b"client")).encode(&mut out).expect("a greeting can be sent");
+    let greeting = hello(ours, [2; 32], b"client", is_hex.then_some(at_once));
+    Message::Hello(greeting).encode(&mut out).expect("a greeting can be sent");
 });

@@ -189,7 +189,7 @@ fn pass_frames(mut far: std::fs::File, mut near: std::fs::File, shared: &Arc<Sha
                 let Message::Rendezvous { port, secret, .. } = message else { panic!("no rendezvous") };
                 shared.secrets.lock().unwrap().push(secret);
                 (shared.early)(port);
-                let listener = TcpListener::bind(("127.0.0.2", port)).unwrap();
+                let listener = listener(port);
                 let shared = Arc::clone(shared);
                 std::thread::spawn(move || relay(&listener, port, &shared));
             }
@@ -203,6 +203,18 @@ fn pass_frames(mut far: std::fs::File, mut near: std::fs::File, shared: &Arc<Sha
             // What was no whole frame is passed on all the same.
             _ => return drop(near.write_all(&held)),
         }
+    }
+}
+
+/// Where the client finds the server's `port`. Another case, whose server had the same one on another address, may still hold it.
+fn listener(port: u16) -> TcpListener {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match TcpListener::bind(("127.0.0.2", port)) {
+            Ok(listener) => return listener,
+            Err(e) => assert!(Instant::now() < until, "{port}: {e}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

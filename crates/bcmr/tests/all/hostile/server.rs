@@ -1065,6 +1065,8 @@ fn greetings_that_are_none() {
 #[test]
 fn every_bit_of_the_welcome() {
     use bcmr_wire::handshake;
+    /// Behind version and capabilities.
+    const AT_ONCE: usize = (2 + 1) * 8 + handshake::wide::AT_ONCE.trailing_zeros() as usize;
     // Version, capabilities and the wider set; the nonce may be anything, and the name is only shown.
     let works = |bit: usize| {
         let place = Place::new();
@@ -1081,7 +1083,8 @@ fn every_bit_of_the_welcome() {
                 let mut payload = out[5..].to_vec();
                 payload[bit / 8] ^= 1 << (bit % 8);
                 w.raw(kind::WELCOME, &payload);
-                if w.until(kind::GET).is_some() {
+                // Whose `Welcome` says that it serves the `Get` of the greeting hears of no other.
+                if bit == AT_ONCE || w.until(kind::GET).is_some() {
                     w.say(&operand(1, dir(b"x")));
                     w.say(&Message::DirEnd { dir: 1, partial: false });
                     w.all_sent();
@@ -1096,9 +1099,9 @@ fn every_bit_of_the_welcome() {
             fine.push(bit);
         }
     }
-    // What this copy does without may fall away or not (LZ4, Zstd, Dedup, Fast, Sync; Join to Rounds, of which it
+    // What this copy does without may fall away or not (LZ4, Zstd, Dedup, Fast, Sync; Join to AtOnce, of which it
     // needs none), the nonce is not looked at. All else is refused: a version, a bit that was not offered, a set that lacks trees.
-    let may = |bit: &usize| matches!(bit, 16..=20 | 25..=51 | 88..);
+    let may = |bit: &usize| matches!(bit, 16..=20 | 25..=AT_ONCE | 88..);
     assert!(fine.iter().all(may), "{fine:?}");
     assert!(fine.contains(&88), "the twin: {fine:?}");
 }
