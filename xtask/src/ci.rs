@@ -71,7 +71,6 @@ const STEPS: [Step; 15] = [
     step("deny", Lane::Front, None, denied),
     step("build", Lane::Front, None, |_| cargo(BUILD)),
     step("test", Lane::Front, None, tests),
-    step("ring", Lane::Front, None, by_ring),
     step("fuzz", Lane::Back, None, fuzzing),
     step("clippy", Lane::Back, Some("build"), |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
@@ -82,6 +81,7 @@ const STEPS: [Step; 15] = [
     step("judges", Lane::Back, Some("build"), judges),
     step("crash", Lane::Back, Some("build"), power_cuts),
     step("experiment", Lane::Back, Some("build"), |_| experiments()),
+    step("ring", Lane::Back, Some("build"), by_ring),
     Step { only_deep: true, ..step("simulate", Lane::Front, None, |_| done(simulate::run(&[]))) },
     Step { only_deep: true, ..step("faces", Lane::Front, None, |_| faces()) },
 ];
