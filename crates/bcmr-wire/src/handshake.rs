@@ -238,18 +238,12 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
 /// A greeting with all of `ours`, and a `Get` where there is one.
 #[must_use]
 pub fn hello<'a>(ours: Features, nonce: Hash, agent: &'a [u8], at_once: Option<AtOnce<'a>>) -> Hello<'a> {
-    let ours = with_get(ours, at_once).sound();
-    Hello {
-        version: VERSION,
-        caps: ours.caps | caps::WIDE,
-        wide: Some(Wide { bits: ours.wide, nonce, agent, at_once }),
-    }
-}
-
-/// What a greeting offers that holds a `Get`, or none.
-fn with_get(ours: Features, at_once: Option<AtOnce<'_>>) -> Features {
-    let others = Features { wide: ours.wide & !wide::AT_ONCE, ..ours };
-    if at_once.is_some() { Features { wide: others.wide | wide::AT_ONCE, ..others } } else { others }
+    let ours = ours.sound();
+    let bits = match at_once {
+        Some(_) => ours.wide | wide::AT_ONCE,
+        None => ours.wide & !wide::AT_ONCE,
+    };
+    Hello { version: VERSION, caps: ours.caps | caps::WIDE, wide: Some(Wide { bits, nonce, agent, at_once }) }
 }
 
 /// Why there is no agreement.

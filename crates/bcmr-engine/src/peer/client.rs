@@ -3,7 +3,7 @@
 //! Must not know how addresses are typed or what is told to a person.
 
 use super::beside::{self, AskedSnapshot};
-use super::connections::{SECOND_STREAM_BYTES, has_one_stream, open_further};
+use super::connections::{bytes_over_one, open_further};
 use super::events::{ClientObserver, summary_of};
 use super::features::{agreed_accounts, agreed_compress, needed_of_sender, offered, offered_by_receiver};
 use super::fetched::FetchedBlocks;
@@ -563,26 +563,28 @@ impl Transfer<'_> {
         let required = guarantees(&how).or(beside::needed_to_delete(self.policy));
         let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
-        let digits = if matches!(names, RequestNames::None) && has_one_stream(way) {
-            digits_of_get(&Message::Get { policy: how.clone(), paths: paths.clone(), names: None })?
-        } else {
-            None
-        };
-        // What is worth a second connection is asked for only then.
-        let most = if asks { SECOND_STREAM_BYTES - 1 } else { u64::MAX };
-        let at_once = digits.as_ref().map(|digits| AtOnce { most, get: digits.as_bytes() });
-        let (behind, later) = match asks && at_once.is_none() {
-            true => split_by_greeting(from, questions(from)?),
-            false => Default::default(),
+        // What is worth a second connection is asked for once that is there.
+        let most = bytes_over_one(way).filter(|_| matches!(names, RequestNames::None));
+        let most = most.map(|most| if asks { most } else { u64::MAX });
+        let get = || Message::Get { policy: how.clone(), paths: paths.clone(), names: None };
+        let digits = most.map(|_| digits_of(&get())).transpose()?.flatten();
+        let at_once = most.zip(digits.as_ref()).map(|(most, digits)| AtOnce { most, get: digits.as_bytes() });
+        let questions = if asks { questions(from)? } else { Vec::new() };
+        let (behind, later) = match at_once {
+            Some(_) => (Vec::new(), questions),
+            None => split_by_greeting(from, questions),
         };
         let offered = offered_by_receiver(way, self.policy.alter.known_by, to.store.is_some());
         let terms = Terms { offered, required: needed_of_sender(required), at_once };
         let mut peer = connect((address, way), LinkLoad::Heavy, terms, &behind, watch)?;
         let begun = peer.agreed.serves_at_once();
         let list = names.read(watch)?;
-        let asks = asks && !begun;
-        send_frames(&peer, if asks && at_once.is_some() { questions(from)? } else { later })?;
-        let size = if asks { await_sizes(&peer, from.len(), watch.cancel)? } else { 0 };
+        let size = if asks && !begun {
+            send_frames(&peer, later)?;
+            await_sizes(&peer, from.len(), watch.cancel)?
+        } else {
+            0
+        };
         open_further(&mut peer, address, way, size, watch)?;
         let names = list.map(|names| send_all_but_last(&peer, names)).transpose()?;
         // The target is there before anything is asked for.
@@ -709,7 +711,7 @@ fn end_as(
 
 /// A `Get` that can go with a greeting, in digits: before that is answered the peer is not known to be a bcmr, and whatever
 /// reads it there, a shell perhaps, finds nothing to do in digits. `None` for one that is too long.
-fn digits_of_get(get: &Message<'_>) -> Result<Option<String>> {
+fn digits_of(get: &Message<'_>) -> Result<Option<String>> {
     let digits = HEXLOWER.encode(&transport::payload_of(&transport::frames_of(get)?));
     Ok((digits.len() <= limits::GET_DIGITS_MAX).then_some(digits))
 }

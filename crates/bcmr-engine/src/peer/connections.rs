@@ -23,15 +23,20 @@ use std::path::PathBuf;
 
 /// From this much in large files on (bytes) a second connection is worth its 0.2 s of connecting. Small ones are bound by
 /// their number: 10,000 x 64 KiB took 1.3 times as long over two on the two cores this was measured on.
-pub(super) const SECOND_STREAM_BYTES: u64 = 256 << 20;
+const SECOND_STREAM_BYTES: u64 = 256 << 20;
 
 /// Each of two connections keeps two processors busy with its cipher, one at each end. Where both ends are on a machine of
 /// fewer than four, one gigabyte took 1.25 times as long over two connections.
 const SECOND_STREAM_PROCESSORS: usize = 4;
 
-/// Whether a transfer of few bytes goes over the first connection and nothing else.
-pub(super) fn has_one_stream(way: &Way) -> bool {
-    way.plane != Plane::Direct && way.parallel.is_none_or(|count| count < 2)
+/// So many bytes in large files, and no more, go over the first connection alone. `None`: there are others in any case.
+pub(super) fn bytes_over_one(way: &Way) -> Option<u64> {
+    match way.parallel {
+        _ if way.plane == Plane::Direct => None,
+        None => Some(SECOND_STREAM_BYTES - 1),
+        Some(0 | 1) => Some(u64::MAX),
+        Some(_) => None,
+    }
 }
 
 /// Opens the connections beside the first: as many as were asked for, or one where `bytes` make it worth while.

@@ -906,18 +906,16 @@ impl RawStream {
         self.threads.shared.work.notify_all();
     }
 
-    /// Waits until both byte streams have ended, or until then. What comes meanwhile stays where it is.
-    pub(crate) fn ends_by(&self, until: Instant) -> EndedSides {
+    /// Waits until both byte streams have ended, or until then. Whether all was written by then, and the other side goes on.
+    pub(crate) fn other_goes_on(&self, until: Instant) -> bool {
         let shared = &*self.threads.shared;
         let mut state = shared.state();
         loop {
-            let ours = state.closed || state.out_end.is_some();
+            let ours_ended = state.closed || state.out_end.is_some();
+            let other_ended = state.in_end.is_some();
             let left = until.saturating_duration_since(Instant::now());
-            match (ours, state.in_end.is_some()) {
-                (true, true) => return EndedSides::Both,
-                (true, false) if left.is_zero() => return EndedSides::OursAlone,
-                (false, _) if left.is_zero() => return EndedSides::NotYet,
-                _ => {}
+            if left.is_zero() || ours_ended && other_ended {
+                return ours_ended && !other_ended;
             }
             state = shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -1006,17 +1004,6 @@ impl RawStream {
     pub(crate) fn abort(self) {
         drop(self);
     }
-}
-
-/// Which of the two byte streams have ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndedSides {
-    /// Both.
-    Both,
-    /// All was written; the other side goes on.
-    OursAlone,
-    /// Not all was written yet.
-    NotYet,
 }
 
 enum Direction {

@@ -37,7 +37,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use stream::{EndedSides, Stream};
+use stream::Stream;
 
 /// What this program calls itself in a greeting.
 const AGENT: &[u8] = concat!("bcmr ", env!("CARGO_PKG_VERSION")).as_bytes();
@@ -142,7 +142,7 @@ impl Peer {
             stream.close();
         }
         let until = Instant::now() + LEAVE_MAX;
-        if !self.streams.iter().any(|stream| stream.ends_by(until) == EndedSides::OursAlone) {
+        if !self.streams.iter().any(|stream| stream.other_goes_on(until)) {
             return self.finish();
         }
         let elsewhere = std::thread::Builder::new().name("end".to_owned()).spawn(move || drop(self.finish()));
@@ -174,12 +174,6 @@ impl Terms<'_> {
     /// A greeting that asks for nothing.
     pub(crate) fn new(offered: Features, required: Features) -> Terms<'static> {
         Terms { offered, required, at_once: None }
-    }
-
-    /// What the greeting offers.
-    fn greeted(&self) -> Features {
-        let asks = if self.at_once.is_some() { wide::AT_ONCE } else { 0 };
-        self.offered.or(Features { caps: 0, wide: asks })
     }
 }
 
@@ -223,9 +217,9 @@ fn connect_as(
     cancel: &Cancel,
 ) -> Result<Peer, Error> {
     let (stream, carrier) = ssh::start(address, way, nth, load)?;
-    let hello = greeting(terms.offered, terms.at_once, &address.host)?;
+    let (offered, hello) = greeting(terms.offered, terms.at_once, &address.host)?;
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, cancel)?;
-    let agreed = settle(terms.greeted(), terms.required, hello, &welcome, &address.host)?;
+    let agreed = settle(offered, terms.required, hello, &welcome, &address.host)?;
     drop(welcome);
     if agreed.serves_at_once() {
         stream.was_asked(kind::GET);
@@ -253,7 +247,7 @@ pub(crate) fn connect_further(
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier), Error> {
     let (stream, carrier) = ssh::start(address, way, Nth::Further, LinkLoad::Heavy)?;
-    let hello = greeting(ours, None, &address.host)?;
+    let (ours, hello) = greeting(ours, None, &address.host)?;
     let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
     // Both in one go: a round trip less.
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &frames_of(&join)?, cancel)?;
@@ -323,10 +317,11 @@ fn greet(
     Err(error)
 }
 
-/// A `Hello` as a frame.
-fn greeting(ours: Features, at_once: Option<AtOnce<'_>>, host: &str) -> Result<Vec<u8>, Error> {
+/// What a `Hello` offers, and it as a frame.
+fn greeting(ours: Features, at_once: Option<AtOnce<'_>>, host: &str) -> Result<(Features, Vec<u8>), Error> {
     let nonce = fastcopy::process::secret().map_err(|e| Error::os(Op::Greet, host, e))?;
-    frames_of(&Message::Hello(handshake::hello(ours, nonce, AGENT, at_once)))
+    let hello = handshake::hello(ours, nonce, AGENT, at_once);
+    Ok((Features::of(&hello), frames_of(&Message::Hello(hello))?))
 }
 
 fn settle(
@@ -581,7 +576,7 @@ mod tests {
     }
 
     fn hello(theirs: Features) -> Vec<u8> {
-        greeting(theirs, None, "x").unwrap()
+        greeting(theirs, None, "x").unwrap().1
     }
 
     fn one(frame: &[u8]) -> Message<'_> {
@@ -627,7 +622,7 @@ mod tests {
         let greeted = |digits: &str, then: &[u8], begins: &dyn Fn(&Message<'_>, u64) -> bool| {
             let at_once = Some(AtOnce { most: 7, get: digits.as_bytes() });
             let (here, there) = UnixStream::pair().unwrap();
-            (&here).write_all(&greeting(OURS, at_once, "x").unwrap()).unwrap();
+            (&here).write_all(&greeting(OURS, at_once, "x").unwrap().1).unwrap();
             (&here).write_all(then).unwrap();
             here.shutdown(std::net::Shutdown::Write).unwrap();
             let read = OwnedFd::from(there.try_clone().unwrap());

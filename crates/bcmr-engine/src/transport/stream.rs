@@ -3,7 +3,6 @@
 //!
 //! Must not know what a message holds, nor what carries it.
 
-pub(super) use super::conn::EndedSides;
 use super::conn::{self, FrameBuf, Gone, Heard, Packet, Timeouts};
 use crate::error::{Code, Error, Note, Op, Reason};
 use crate::pulse::Pulse;
@@ -75,9 +74,9 @@ impl Stream {
         self.raw.close();
     }
 
-    /// As [`conn::RawStream::ends_by`].
-    pub(super) fn ends_by(&self, until: Instant) -> EndedSides {
-        self.raw.ends_by(until)
+    /// As [`conn::RawStream::other_goes_on`].
+    pub(super) fn other_goes_on(&self, until: Instant) -> bool {
+        self.raw.other_goes_on(until)
     }
 
     /// As [`conn::RawStream::finish`].

@@ -184,7 +184,7 @@ fn sent_in_a_download(flags: &str, source: &Path) -> Vec<u8> {
     chmod(&run, 0o755);
     let dst = tmp.p("dst");
     Dir::Get.copy(&Far::pipe().with("FAR_RUN", &run), flags, source, &dst).run().ok();
-    assert!(dst.exists());
+    assert_eq!(dst.exists(), !flags.ends_with('n'));
     let logs =
         std::fs::read_dir(&logs).unwrap().map(|log| kinds_in(&std::fs::read(log.unwrap().path()).unwrap()));
     logs.into_iter().find(|kinds| !kinds.contains(&kind::JOIN)).unwrap()
@@ -206,9 +206,11 @@ fn kinds_in(mut sent: &[u8]) -> Vec<u8> {
 fn a_download_is_asked_for_in_the_greeting() {
     let tmp = Tmp::new();
     tmp.file("src/$(touch a); `b`/a", "A");
-    let kinds = sent_in_a_download("-r", &tmp.p("src"));
-    assert_eq!(kinds[0], kind::HELLO);
-    assert!(!kinds.contains(&kind::GET) && !kinds.contains(&kind::STAT), "{kinds:?}");
+    for flags in ["-r", "-rC", "-rV --sync", "--archive", "-r --parallel=1", "-r --fast", "-rn"] {
+        let kinds = sent_in_a_download(flags, &tmp.p("src"));
+        assert_eq!(kinds[0], kind::HELLO);
+        assert!(!kinds.contains(&kind::GET) && !kinds.contains(&kind::STAT), "{flags}: {kinds:?}");
+    }
     // What is worth a second connection is asked about first, and what may have several is asked for behind them.
     let large = tmp.file("large", "");
     std::fs::File::options().write(true).open(&large).unwrap().set_len(256 << 20).unwrap();
