@@ -3,24 +3,51 @@
 //! Must not know what the content is, nor when packing pays. What comes out is bounded by what was announced, so that
 //! a few bytes cannot become gigabytes.
 
+use bcmr_wire::limits;
 use bcmr_wire::message::Codec;
 use std::fmt;
-
-/// Zstd's level: beyond it the ratio grows slowly and the time does not.
-const ZSTD_LEVEL: i32 = 3;
-/// The same where there is nothing else to do with the time.
-const ZSTD_LEVEL_DEEP: i32 = 9;
+use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 /// What packing must come to, in percent, to be worth unpacking.
 const WORTH_PERCENT: usize = 95;
 
-/// How hard Zstandard tries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How hard Zstandard tries: the harder, the smaller and the slower.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effort {
     #[default]
     Quick,
-    /// Several times slower, some tenths smaller: for a link that leaves the time.
+    /// A tenth smaller: for a link that leaves the time.
+    Hard,
+    /// A fifth smaller: for one that leaves much.
     Deep,
+}
+
+impl Effort {
+    /// From the least to the most.
+    pub(crate) const ALL: [Effort; 3] = [Effort::Quick, Effort::Hard, Effort::Deep];
+
+    /// Zstd's level. Between these three the ratio changes little.
+    fn level(self) -> i32 {
+        match self {
+            Effort::Quick => 3,
+            Effort::Hard => 6,
+            Effort::Deep => 9,
+        }
+    }
+
+    /// Time that packing takes, in that of [`Effort::Quick`]; about, for sources and the like (`zstd -b3 -e9`).
+    pub(crate) fn cost(self) -> u64 {
+        match self {
+            Effort::Quick => 1,
+            Effort::Hard => 3,
+            Effort::Deep => 5,
+        }
+    }
+}
+
+/// So few bytes must come of so many.
+fn worth(bytes: usize) -> usize {
+    bytes / 100 * WORTH_PERCENT + bytes % 100 * WORTH_PERCENT / 100
 }
 
 /// Packs; one per thread, since it keeps the codecs' tables.
@@ -34,7 +61,7 @@ impl Packer {
     /// it is sent as it is.
     pub(crate) fn pack(&mut self, codec: Codec, effort: Effort, raw: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
-        let limit = raw.len() / 100 * WORTH_PERCENT + raw.len() % 100 * WORTH_PERCENT / 100;
+        let limit = worth(raw.len());
         let packed = match codec {
             Codec::Raw => None,
             // Less room than the worst case needs: zstd gives up as soon as it is not worth it.
@@ -61,20 +88,84 @@ impl Packer {
 
     fn zstd(&mut self, effort: Effort, raw: &[u8], room: &mut [u8]) -> Option<usize> {
         if self.zstd.as_ref().is_none_or(|(_, at)| *at != effort) {
-            let level = match effort {
-                Effort::Quick => ZSTD_LEVEL,
-                Effort::Deep => ZSTD_LEVEL_DEEP,
-            };
-            self.zstd = zstd::bulk::Compressor::new(level).ok().map(|packer| (packer, effort));
+            self.zstd = zstd::bulk::Compressor::new(effort.level()).ok().map(|packer| (packer, effort));
         }
         self.zstd.as_mut()?.0.compress_to_buffer(raw, room).ok()
     }
+}
+
+/// Packs pieces of a file that follow one another as one Zstandard frame, which is flushed behind each of them: what was
+/// said in one piece need not be said again in the next.
+#[derive(Default)]
+pub(crate) struct FramePacker {
+    encoder: Option<(Encoder<'static>, Effort)>,
+    /// Where the last piece ended, in bytes from the start of the file.
+    end: Option<u64>,
+}
+
+impl FramePacker {
+    /// What comes next begins a frame.
+    pub(crate) fn begin(&mut self) {
+        self.end = None;
+    }
+
+    /// Whether a piece that begins at `at` goes on with the frame of the one before.
+    pub(crate) fn goes_on(&self, at: u64) -> bool {
+        self.end == Some(at)
+    }
+
+    /// Appends `raw`, which lies at `at`, packed, to `out`; as [`Packer::pack`]. A frame is packed as hard as its first
+    /// piece.
+    pub(crate) fn pack(&mut self, effort: Effort, at: u64, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let limit = worth(raw.len());
+        let goes_on = self.goes_on(at);
+        out.resize(start + limit, 0);
+        let packed = out.get_mut(start..).and_then(|room| self.fill(effort, goes_on, raw, room));
+        out.truncate(start + packed.unwrap_or_default());
+        // What was begun and is not sent is of no use to those behind it.
+        self.end = packed.map(|_| at + raw.len() as u64);
+        packed.is_some()
+    }
+
+    fn fill(&mut self, effort: Effort, goes_on: bool, raw: &[u8], room: &mut [u8]) -> Option<usize> {
+        if !goes_on {
+            match &mut self.encoder {
+                Some((encoder, at)) if *at == effort => encoder.reinit().ok()?,
+                _ => {
+                    self.encoder = None;
+                    let mut encoder = Encoder::new(effort.level()).ok()?;
+                    encoder.set_parameter(CParameter::WindowLog(limits::FRAME_WINDOW_LOG_MAX)).ok()?;
+                    self.encoder = Some((encoder, effort));
+                }
+            }
+        }
+        let (encoder, _) = self.encoder.as_mut()?;
+        let mut from = InBuffer::around(raw);
+        let mut to = OutBuffer::around(room);
+        while from.pos() < raw.len() && to.pos() < to.capacity() {
+            encoder.run(&mut from, &mut to).ok()?;
+        }
+        // A room that is full may have been too small.
+        let all = from.pos() == raw.len() && to.pos() < to.capacity() && encoder.flush(&mut to).ok()? == 0;
+        all.then(|| to.pos())
+    }
+}
+
+/// Where a piece stands in a frame that several are packed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InFrame {
+    Begins,
+    GoesOn,
 }
 
 /// Unpacks; one per thread.
 #[derive(Default)]
 pub(crate) struct Unpacker {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
+    frame: Option<Decoder<'static>>,
+    /// The file and the place in it where the last piece of a frame ended.
+    end: Option<(u64, u64)>,
 }
 
 /// Packed bytes that are not what was announced.
@@ -84,6 +175,8 @@ pub(crate) enum Damaged {
     TooLong,
     /// They do not unpack, or not to the announced length.
     NotAsAnnounced,
+    /// They go on with a frame of which nothing came before them.
+    NoFrame,
 }
 
 impl fmt::Display for Damaged {
@@ -91,6 +184,7 @@ impl fmt::Display for Damaged {
         f.write_str(match self {
             Damaged::TooLong => "packed content announces more than it may hold",
             Damaged::NotAsAnnounced => "packed content does not unpack to what it announces",
+            Damaged::NoFrame => "packed content goes on with a frame that was not begun",
         })
     }
 }
@@ -131,6 +225,65 @@ impl Unpacker {
         if got == Some(length) { Ok(()) } else { Err(Damaged::NotAsAnnounced) }
     }
 
+    /// The same of a piece that is part of a Zstandard frame and lies at `place`: its file, and bytes from the start of that.
+    ///
+    /// # Errors
+    /// As [`Unpacker::unpack`], and where a piece goes on with a frame that does not end there.
+    pub(crate) fn unpack_part(
+        &mut self,
+        (part, place): (InFrame, (u64, u64)),
+        packed: &[u8],
+        length: u64,
+        max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Damaged> {
+        let length = usize::try_from(length).ok().filter(|l| *l <= max).ok_or(Damaged::TooLong)?;
+        let end = self.end.take();
+        if part == InFrame::GoesOn && end != Some(place) {
+            return Err(Damaged::NoFrame);
+        }
+        // With room for one byte more: that more would come than was announced is seen.
+        out.clear();
+        out.resize(length + 1, 0);
+        if self.part(part, packed, out) != Some(length) {
+            return Err(Damaged::NotAsAnnounced);
+        }
+        out.truncate(length);
+        let (file, at) = place;
+        self.end = Some((file, at.saturating_add(length as u64)));
+        Ok(())
+    }
+
+    /// How many bytes came out, if all of `packed` went in and the frame has not ended.
+    fn part(&mut self, part: InFrame, packed: &[u8], out: &mut [u8]) -> Option<usize> {
+        let decoder = match &mut self.frame {
+            Some(decoder) => {
+                if part == InFrame::Begins {
+                    decoder.reinit().ok()?;
+                }
+                decoder
+            }
+            none => {
+                let mut new = Decoder::new().ok()?;
+                new.set_parameter(DParameter::WindowLogMax(limits::FRAME_WINDOW_LOG_MAX)).ok()?;
+                none.insert(new)
+            }
+        };
+        let mut from = InBuffer::around(packed);
+        let mut to = OutBuffer::around(out);
+        loop {
+            let before = (from.pos(), to.pos());
+            let left = decoder.run(&mut from, &mut to).ok()?;
+            if left == 0 {
+                return None;
+            }
+            // Once more where all went in: something may still be to come out.
+            if (from.pos(), to.pos()) == before {
+                return (from.pos() == packed.len()).then(|| to.pos());
+            }
+        }
+    }
+
     fn zstd(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         if self.zstd.is_none() {
             self.zstd = zstd::bulk::Decompressor::new().ok();
@@ -147,6 +300,18 @@ pub fn fuzz(data: &[u8]) {
     let codec = if which & 1 == 0 { Codec::Lz4 } else { Codec::Zstd };
     let length = u64::from(*low) | u64::from(*high) << 9;
     let mut out = Vec::new();
+    // The same as parts of one frame, of which the first may be a good one.
+    let (mut packer, mut unpacker) = (FramePacker::default(), Unpacker::new());
+    let good = [*low; 300];
+    let (mut part, mut at, mut packed) = (InFrame::Begins, 0, Vec::new());
+    if which & 2 != 0 && packer.pack(Effort::Quick, 0, &good, &mut packed) {
+        let begins = (InFrame::Begins, (1, 0));
+        assert_eq!(unpacker.unpack_part(begins, &packed, good.len() as u64, MAX, &mut out), Ok(()));
+        (part, at) = (InFrame::GoesOn, good.len() as u64);
+    }
+    if unpacker.unpack_part((part, (1, at)), rest, length, MAX, &mut out).is_ok() {
+        assert_eq!(out.len() as u64, length);
+    }
     if Unpacker::new().unpack(codec, rest, length, MAX, &mut out).is_ok() {
         assert_eq!(out.len() as u64, length);
     }
@@ -214,16 +379,115 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_piece_goes_on_with_nothing_but_the_frame_before_it() {
+        let raw: Vec<u8> = noise(1000).repeat(20);
+        let length = raw.len() as u64;
+        let mut packer = FramePacker::default();
+        let mut pack = |at: u64| {
+            let mut out = Vec::new();
+            assert!(packer.pack(Effort::Quick, at, &raw, &mut out));
+            out
+        };
+        let (first, second) = (pack(0), pack(length));
+        assert!(second.len() * 5 < first.len(), "what was said before: {} {}", first.len(), second.len());
+        let (begins, goes_on) = (InFrame::Begins, InFrame::GoesOn);
+        let mut out = Vec::new();
+        type Part<'p> = (InFrame, (u64, u64), &'p [u8], u64);
+        let mut unpack = |parts: &[Part<'_>]| {
+            let mut unpacker = Unpacker::new();
+            let mut one = |(part, place, packed, length): &Part<'_>| {
+                unpacker.unpack_part((*part, *place), packed, *length, 1 << 20, &mut out)
+            };
+            parts.iter().map(&mut one).collect::<Vec<_>>()
+        };
+        let start = (begins, (1, 0), &first[..], length);
+        assert_eq!(unpack(&[start, (goes_on, (1, length), &second, length)]), [Ok(()), Ok(())]);
+        // Without one, of another file, and of another place in this one; and it does not begin one.
+        assert_eq!(unpack(&[(goes_on, (1, 0), &first, length)]), [Err(Damaged::NoFrame)]);
+        for place in [(2, length), (1, length + 1), (1, 0)] {
+            let refused = Err(Damaged::NoFrame);
+            assert_eq!(unpack(&[start, (goes_on, place, &second, length)]), [Ok(()), refused]);
+        }
+        let announced = Err(Damaged::NotAsAnnounced);
+        assert_eq!(unpack(&[(begins, (1, 0), &second, length)]), [announced]);
+        // More, less, cut off, with something behind it, and one that has ended.
+        for (packed, length) in
+            [(&first[..], length - 1), (&first, length + 1), (&first[..first.len() - 1], length)]
+        {
+            let went = unpack(&[(begins, (1, 0), packed, length), (goes_on, (1, length), &second, length)]);
+            assert_eq!(went, [Err(Damaged::NotAsAnnounced), Err(Damaged::NoFrame)]);
+        }
+        let ended = zstd::bulk::compress(&raw, 3).unwrap();
+        let twice = [ended.clone(), first.clone()].concat();
+        for packed in [&ended, &twice] {
+            assert_eq!(unpack(&[(begins, (1, 0), packed, length)]), [Err(Damaged::NotAsAnnounced)]);
+        }
+        assert_eq!(unpack(&[(begins, (1, 0), &first, 2 << 20)]), [Err(Damaged::TooLong)]);
+    }
+
+    #[test]
+    fn no_frame_looks_back_further_than_may_be() {
+        let raw = vec![7; 1 << 20];
+        let mut encoder = Encoder::new(3).unwrap();
+        encoder.set_parameter(CParameter::WindowLog(limits::FRAME_WINDOW_LOG_MAX + 1)).unwrap();
+        let mut packed = vec![0; 1 << 16];
+        let (mut from, mut to) = (InBuffer::around(&raw), OutBuffer::around(&mut packed[..]));
+        while from.pos() < raw.len() {
+            encoder.run(&mut from, &mut to).unwrap();
+        }
+        assert_eq!(encoder.flush(&mut to).unwrap(), 0);
+        let bytes = to.pos();
+        let begins = (InFrame::Begins, (1, 0));
+        let went = Unpacker::new().unpack_part(begins, &packed[..bytes], 1 << 20, 1 << 20, &mut Vec::new());
+        assert_eq!(went, Err(Damaged::NotAsAnnounced));
+    }
+
     proptest! {
         #[test]
-        fn what_is_packed_is_unpacked(words in proptest::collection::vec(0u8..6, 0..4000), zstd: bool, deep: bool) {
+        fn what_is_packed_is_unpacked(words in proptest::collection::vec(0u8..6, 0..4000), zstd: bool, effort in 0usize..3) {
             let codec = BOTH[usize::from(zstd)];
-            let effort = if deep { Effort::Deep } else { Effort::Quick };
+            let effort = Effort::ALL[effort];
             let raw: Vec<u8> = words.iter().flat_map(|w| [*w; 5]).collect();
             let (mut packed, mut out) = (Vec::new(), vec![9; 3]);
             if Packer::default().pack(codec, effort, &raw, &mut packed) {
                 Unpacker::new().unpack(codec, &packed, raw.len() as u64, raw.len(), &mut out).unwrap();
                 prop_assert_eq!(out, raw);
+            }
+        }
+
+        /// Pieces of any lengths, some of which do not shrink, and some of other places between them.
+        #[test]
+        fn what_is_packed_as_one_frame_is_unpacked(
+            pieces in proptest::collection::vec((proptest::collection::vec(0u8..6, 1..2000), 0u8..8), 1..8),
+            effort in 0usize..3,
+        ) {
+            let effort = Effort::ALL[effort];
+            let (mut packer, mut unpacker) = (FramePacker::default(), Unpacker::new());
+            let (mut at, mut goes_on) = (0, false);
+            for (words, how) in pieces {
+                let raw: Vec<u8> = match how {
+                    0 => noise(words.len()),
+                    _ => words.iter().flat_map(|w| [*w; 5]).collect(),
+                };
+                if how == 1 {
+                    // A hole.
+                    (at, goes_on) = (at + 7, false);
+                }
+                prop_assert_eq!(packer.goes_on(at), goes_on);
+                let mut packed = vec![1, 2, 3];
+                let mut out = vec![9; 3];
+                if packer.pack(effort, at, &raw, &mut packed) {
+                    let (part, bytes) = (if goes_on { InFrame::GoesOn } else { InFrame::Begins }, &packed[3..]);
+                    prop_assert!(bytes.len() * 100 <= raw.len() * WORTH_PERCENT);
+                    unpacker.unpack_part((part, (4, at)), bytes, raw.len() as u64, raw.len(), &mut out).unwrap();
+                    prop_assert_eq!(out, &raw[..]);
+                    goes_on = true;
+                } else {
+                    prop_assert_eq!(&packed, &[1, 2, 3]);
+                    goes_on = false;
+                }
+                at += raw.len() as u64;
             }
         }
 

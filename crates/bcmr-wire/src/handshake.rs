@@ -91,10 +91,12 @@ pub mod wide {
     pub const ROUNDS: u64 = 0x800_0000;
     /// In a `Hello`: it holds a `Get`. In a `Welcome`: that is served, and this is the first word of the answer.
     pub const AT_ONCE: u64 = 0x1000_0000;
+    /// Pieces that follow one another may be one Zstandard frame.
+    pub const FRAMES: u64 = 0x2000_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 36] = [
+const NAMES: [(Features, &str); 37] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -131,6 +133,7 @@ const NAMES: [(Features, &str); 36] = [
     (Features { caps: 0, wide: wide::HELD_ACLS }, "held-acls"),
     (Features { caps: 0, wide: wide::ROUNDS }, "rounds"),
     (Features { caps: 0, wide: wide::AT_ONCE }, "at-once"),
+    (Features { caps: 0, wide: wide::FRAMES }, "frames"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -467,7 +470,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x1fff_ffff));
+        assert_eq!(all, set(0x7f, 0x3fff_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -43,6 +43,8 @@ pub const ENTRIES_MAX: usize = 1024;
 pub const ATTR_BYTES: usize = 128;
 /// A piece of a large file. Pieces do not cross its multiples.
 pub const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// How far a Zstandard frame of several pieces may look back, as a power of two: 2 MiB, which the receiver keeps for each stream.
+pub const FRAME_WINDOW_LOG_MAX: u32 = 21;
 /// What is hashed, recorded and deduplicated as one.
 pub const BLOCK_BYTES: u64 = 4 << 20;
 /// One page of a listing: it stays under this.

@@ -252,6 +252,10 @@ pub mod data {
     pub const ENDS_BLOCK: u8 = 2;
     /// Asked for by `Reread`.
     pub const ASKED: u8 = 4;
+    /// Its bytes begin a Zstandard frame that the pieces behind it may go on with.
+    pub const BEGINS_FRAME: u8 = 8;
+    /// Its bytes go on with the Zstandard frame of the piece before it on the same stream, which ends where it begins.
+    pub const GOES_ON: u8 = 16;
 }
 
 /// Flags of `Resume`.

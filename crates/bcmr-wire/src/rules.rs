@@ -2,7 +2,7 @@
 //!
 //! Must not know how a value stands in the payload, nor what was said before; ids and order are [`crate::window`]'s.
 
-use crate::field::{Refused, Tag, Why, must};
+use crate::field::{Refused, Tag, Why, must, refuse};
 use crate::limits::{
     ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BASES_MAX, BLOCK_BYTES,
     CHUNK_BYTES_MAX, CODES_MAX, CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX,
@@ -430,7 +430,15 @@ fn packed(tag: Tag, codec: Codec, bytes: &[u8]) -> Result<(), Refused> {
 /// The rules of a piece of which `count` bytes travel.
 pub(crate) fn piece(piece: &Piece<'_>, count: u64) -> Result<(), Refused> {
     id("data.file", piece.file)?;
-    must(piece.flags & !(data::ZEROS | data::ENDS_BLOCK | data::ASKED) == 0, "data.flags", Why::Unknown)?;
+    let known = data::ZEROS | data::ENDS_BLOCK | data::ASKED | data::BEGINS_FRAME | data::GOES_ON;
+    must(piece.flags & !known == 0, "data.flags", Why::Unknown)?;
+    match piece.flags & (data::BEGINS_FRAME | data::GOES_ON) {
+        0 => {}
+        data::BEGINS_FRAME | data::GOES_ON => {
+            must(piece.codec == Codec::Zstd, "data.flags", Why::Contradiction)?;
+        }
+        _ => return refuse("data.flags", Why::Contradiction),
+    }
     let ends = piece.flags & data::ENDS_BLOCK != 0;
     must(ends == piece.cv.is_some(), "data.cv", Why::Contradiction)?;
     // A piece without bytes would be one that may come for ever; one across a boundary would belong to two blocks.

@@ -157,7 +157,11 @@ impl<'a> Dice<'a> {
                 Piece { file, at, flags, cv, codec: Codec::Raw, length: length + 1, bytes }
             }
             Codec::Raw => Piece { file, at, flags, cv, codec, length: bytes.len() as u64, bytes },
-            _ => Piece { file, at, flags, cv, codec, length, bytes },
+            Codec::Zstd => {
+                let flags = flags | self.of(&[0, data::BEGINS_FRAME, data::GOES_ON]);
+                Piece { file, at, flags, cv, codec, length, bytes }
+            }
+            Codec::Lz4 => Piece { file, at, flags, cv, codec, length, bytes },
         }
     }
     fn patch(&mut self) -> Patch<'a> {

@@ -329,6 +329,24 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             }),
         ),
         (
+            "data, begins a frame",
+            0x36,
+            "03 808040 08 02 808040 616263".into(),
+            Message::Data(Piece { flags: 8, codec: Codec::Zstd, length: 1 << 20, ..piece.clone() }),
+        ),
+        (
+            "data, goes on with a frame, end of a block, again",
+            0x36,
+            format!("03 808040 16 {h} 02 808040 616263"),
+            Message::Data(Piece {
+                flags: 22,
+                cv: Some(HASH),
+                codec: Codec::Zstd,
+                length: 1 << 20,
+                ..piece.clone()
+            }),
+        ),
+        (
             "file end",
             0x37,
             "01 01 00".into(),
@@ -832,7 +850,10 @@ fn what_is_refused_says_which_field_and_why() {
         ("a codec nobody knows", 0x33, "01 03 01".into(), "contents.codec", Why::Unknown),
         ("a large directory", 0x34, format!("01 02 {DIR}"), "large.entry", Why::Contradiction),
         ("a piece of nothing", 0x35, "03 808040 00".into(), "data.length", Why::Limit),
-        ("a flag nobody knows", 0x35, "03 808040 08 61".into(), "data.flags", Why::Unknown),
+        ("a flag nobody knows", 0x35, "03 808040 20 61".into(), "data.flags", Why::Unknown),
+        ("a frame of what is not packed", 0x35, "03 808040 08 61".into(), "data.flags", Why::Contradiction),
+        ("a frame of LZ4", 0x36, "03 808040 10 01 05 61".into(), "data.flags", Why::Contradiction),
+        ("begins and goes on", 0x36, "03 808040 18 02 05 61".into(), "data.flags", Why::Contradiction),
         ("a piece across a boundary", 0x35, "03 ffff3f 00 6161".into(), "data.length", Why::Limit),
         ("zeros without end", 0x35, "03 00 01 ffffffffffffffffff01".into(), "data.length", Why::Limit),
         ("zeros with bytes", 0x35, "03 00 01 05 61".into(), "frame.rest", Why::Rest),
@@ -1286,6 +1307,17 @@ fn a_set_bit_and_what_it_announces_come_together() {
     assert_eq!(written(piece(data::ENDS_BLOCK, Some(HASH))), Ok(()));
     assert_eq!(written(piece(data::ENDS_BLOCK, None)), Err("data.cv"));
     assert_eq!(written(piece(0, Some(HASH))), Err("data.cv"));
+    let framed = |flags, codec| {
+        Message::Data(Piece { file: 1, at: 0, flags, cv: None, codec, length: 2, bytes: b"a" })
+    };
+    for flags in [data::BEGINS_FRAME, data::GOES_ON] {
+        assert_eq!(written(framed(flags, Codec::Zstd)), Ok(()));
+        for codec in [Codec::Lz4, Codec::Raw] {
+            assert_eq!(written(framed(flags, codec)), Err("data.flags"), "{flags} {codec:?}");
+        }
+    }
+    assert_eq!(written(framed(data::BEGINS_FRAME | data::GOES_ON, Codec::Zstd)), Err("data.flags"));
+    assert_eq!(written(framed(32, Codec::Zstd)), Err("data.flags"));
     static BLANKS: [u8; 64] = [b' '; 64];
     static TILDES: [u8; 65] = [b'~'; 65];
     let hello = |caps, agent: Option<&'static [u8]>| {

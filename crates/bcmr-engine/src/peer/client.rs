@@ -270,6 +270,7 @@ pub(super) fn how_agreed(way: &Way, features: Features) -> How {
         origin: machine_number(),
         fast: way.fast,
         compress: agreed_compress(way.compress, features),
+        frames: features.has_wide(wide::FRAMES),
         dedup: way.dedup && !way.fast && features.has_cap(caps::DEDUP),
         delta: !way.fast && features.has_wide(wide::DELTA),
         packed: features.has_wide(wide::PACKED),

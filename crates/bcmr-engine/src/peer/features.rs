@@ -37,7 +37,8 @@ pub(crate) const OURS: Features = Features {
         | wide::REPEATS
         | wide::FIRST
         | wide::HELD_ACLS
-        | wide::ROUNDS,
+        | wide::ROUNDS
+        | wide::FRAMES,
 };
 
 /// What a client with these options offers.

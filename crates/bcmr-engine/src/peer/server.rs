@@ -643,6 +643,7 @@ impl Serving {
             origin: self.origin,
             fast,
             compress,
+            frames: agreed.has_wide(wide::FRAMES),
             dedup: !fast && agreed.has_wide(wide::STORES),
             delta: !fast && agreed.has_wide(wide::DELTA),
             packed: agreed.has_wide(wide::PACKED),

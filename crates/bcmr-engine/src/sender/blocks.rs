@@ -6,7 +6,7 @@
 
 use crate::blocks::{BLOCK_BYTES, Cv, PIECE_BYTES, WIRE_PIECE_BYTES, aligned, hash_zeros, in_pieces};
 use crate::chunks::Span;
-use crate::codec::{Effort, Packer};
+use crate::codec::Effort;
 use crate::error::{Error, Op, Result};
 use crate::pulse::For;
 use crate::sender::asking::FoundInStore;
@@ -15,7 +15,7 @@ use crate::sender::delta::{BlockLook, Refine};
 use crate::sender::item::Item;
 use crate::sender::large::{BlockPart, FileFailed, LargeJob, OpenLarge, block_end};
 use crate::sender::out::FilePart;
-use crate::sender::packers::Packing;
+use crate::sender::packers::{FramePacking, Loan, PieceLoan};
 use crate::sender::place::AnnouncedDir;
 use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::trouble::TroubleBuf;
@@ -295,6 +295,7 @@ impl BlockSender<'_, '_> {
         }
         let extents: Option<Vec<Range<u64>>> =
             part.sparse.then(|| Extents::within(part.fd.as_fd(), part.range.clone()).collect());
+        let mut frame = None;
         let mut at = part.range.start;
         while at < part.range.end {
             if self.0.stopped() {
@@ -304,7 +305,7 @@ impl BlockSender<'_, '_> {
             let hole = extents.as_ref().is_some_and(|e| e.iter().all(|e| e.end <= at || e.start >= stop));
             let last = stop == part.range.end && ends && part.hashed;
             let range = PieceRange { range: at..stop, hole, ends: last };
-            match self.piece(buffers, part, &range, hasher.as_mut())? {
+            match self.piece(buffers, part, &range, hasher.as_mut(), &mut frame)? {
                 Ok(prepared) => self.pass(buffers.stream, turn, held, prepared)?,
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(FileFailed::Changed)),
                 Err(e) => return Ok(Some(read_failed(path_of(&open.place, &open.item), &e))),
@@ -314,13 +315,14 @@ impl BlockSender<'_, '_> {
         Ok(None)
     }
 
-    /// Prepares one piece.
-    fn piece(
-        &self,
+    /// Prepares one piece. `frame` is what those of this part are packed with, once one of them was.
+    fn piece<'p>(
+        &'p self,
         buffers: &mut WorkerBuffers,
         part: &BlockPart,
         of: &PieceRange,
         mut hasher: Option<&mut blake3::Hasher>,
+        frame: &mut Option<Loan<'p, FramePacking>>,
     ) -> Result<io::Result<PreparedFrame>> {
         let PieceRange { range, ends, .. } = of;
         let ends = *ends;
@@ -387,8 +389,9 @@ impl BlockSender<'_, '_> {
             frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
             return Ok(Ok(PreparedFrame::Frame { frame, raw: bytes, pack_ns: 0 }));
         }
-        let mut lent = self.0.packers.lend();
-        let Packing { packer, raw } = &mut *lent;
+        piece.codec = codec;
+        let mut lent = self.0.packers.lend_for(codec, self.0.push.how.frames, frame);
+        let raw = lent.raw();
         raw.clear();
         if let Err(e) = read_hashed(&part.fd, range.start, bytes, raw, hasher.as_deref_mut()) {
             return Ok(Err(e));
@@ -397,8 +400,7 @@ impl BlockSender<'_, '_> {
         if is_zero(raw) {
             return self.zeros(buffers, piece).map(Ok);
         }
-        piece.codec = codec;
-        self.packed(buffers.stream, packer, piece, effort, raw).map(Ok)
+        self.packed(buffers.stream, &mut lent, piece, effort).map(Ok)
     }
 
     /// A piece that the kernel reads when its turn comes.
@@ -414,19 +416,21 @@ impl BlockSender<'_, '_> {
     fn packed(
         &self,
         stream: usize,
-        packer: &mut Packer,
+        lent: &mut PieceLoan<'_, '_>,
         mut piece: Piece<'_>,
         effort: Effort,
-        raw: &[u8],
     ) -> Result<PreparedFrame> {
         let mut frame = self.0.room(stream);
         let before = self.0.now_ns();
+        let flags = piece.flags;
+        piece.flags |= lent.flag(piece.at);
         let mut mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
-        let packed = packer.pack(piece.codec, effort, raw, &mut frame);
+        let packed = lent.pack(piece.codec, effort, piece.at, &mut frame);
         let pack_ns = self.0.now_ns().saturating_sub(before);
+        let raw = lent.raw();
         if !packed {
             frame.truncate(mark);
-            piece.codec = Codec::Raw;
+            (piece.codec, piece.flags) = (Codec::Raw, flags);
             mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
             frame.extend_from_slice(raw);
         }
@@ -450,7 +454,8 @@ impl BlockSender<'_, '_> {
         let (codec, effort) = self.0.codec();
         let (mut packed, before) = (Vec::new(), self.0.now_ns());
         let tried = codec != Codec::Raw;
-        let is_packed = tried && self.0.packers.lend().packer.pack(codec, effort, &carried, &mut packed);
+        let is_packed =
+            tried && self.0.packers.pieces.lend().packer.pack(codec, effort, &carried, &mut packed);
         let pack_ns = if tried { self.0.now_ns().saturating_sub(before) } else { 0 };
         let patch = Patch {
             file: piece.file,

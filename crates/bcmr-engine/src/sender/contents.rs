@@ -290,7 +290,7 @@ pub(super) fn pack(
     frame: &mut Vec<u8>,
 ) -> Result<(bool, u64)> {
     contents::push_unpacked_length(frame, raw.len()).map_err(|e| not_encoded(&e))?;
-    let mut lent = sending.packers.lend();
+    let mut lent = sending.packers.pieces.lend();
     let before = sending.now_ns();
     let packed = lent.packer.pack(codec, effort, raw, frame);
     Ok((packed, sending.now_ns().saturating_sub(before)))

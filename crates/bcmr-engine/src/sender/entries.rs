@@ -413,7 +413,7 @@ impl EntrySender<'_, '_> {
         let mut packed = Vec::new();
         columns::push_unpacked_length(&mut packed, plain.len());
         let is_packed = codec != Codec::Raw
-            && self.0.packers.lend().packer.pack(codec, Effort::Quick, &plain, &mut packed);
+            && self.0.packers.pieces.lend().packer.pack(codec, Effort::Quick, &plain, &mut packed);
         Ok(if is_packed { (codec, packed) } else { (Codec::Raw, plain) })
     }
 

@@ -4,8 +4,11 @@
 
 use crate::codec::Effort;
 
-/// Bytes of content after which is looked again.
+/// Bytes of content after which is looked again, while packing.
 const WINDOW_BYTES: u64 = 8 << 20;
+/// But not sooner: a writer may have waited since before, and a socket lets go of what it holds by parts, so that less says
+/// little of the link.
+const WINDOW_NS_MIN: u64 = 100_000_000;
 /// A slow link is looked at after so long, if there was anything to see.
 const WINDOW_NS: u64 = 1_000_000_000;
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
@@ -13,14 +16,20 @@ const WINDOW_BYTES_MIN: u64 = 512 << 10;
 const TRIED_BYTES: u64 = 2 << 20;
 /// Bytes on the wire of a hundred of content from which on packing is not worth it.
 const SHRUNK_TO_MOST: u64 = 95;
-/// After so many windows without packing it is tried again: other files may shrink where those before did not.
-const LOOK_AGAIN: u32 = 16;
+/// After so many bytes of content without packing it is tried again: other files may shrink where those before did not.
+const LOOK_AGAIN: u64 = 128 << 20;
 /// What the queue of a stream, ssh, pipes and sockets may swallow before a writer waits: a link says nothing of itself
 /// until then. Seen: 8.3 MB in front of a link of 80 Mbit/s.
 const SWALLOWED_BYTES: u64 = 16 << 20;
 
-/// The threads wait so many times as long as they pack: then packing may take several times as long and costs nothing.
-const IDLE: u64 = 8;
+/// How hard to try is decided after so long: a writer waits for a tenth of a second at a time, until a socket has room for a
+/// third of its buffer again, so less says little of the link.
+const EFFORT_NS: u64 = 400_000_000;
+/// What packing may take of the processors' time, in hundredths, where it is to begin to try harder: the rest is for reading and
+/// hashing, for ssh, and for what was not foreseen.
+const BUSY_THEN: u64 = 60;
+/// The same where it tries so hard already.
+const BUSY_STILL: u64 = 75;
 
 /// One thing that was sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +44,15 @@ pub(crate) struct Sent {
     pub(crate) wait_ns: u64,
 }
 
+impl Sent {
+    fn add(&mut self, more: &Sent) {
+        self.raw += more.raw;
+        self.wire += more.wire;
+        self.pack_ns += more.pack_ns;
+        self.wait_ns += more.wait_ns;
+    }
+}
+
 /// What is known and decided so far.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -44,20 +62,23 @@ pub(crate) struct Pace {
     effort: Effort,
     window: Sent,
     began_ns: u64,
+    /// Since it was last decided how hard to try: what was sent, and in how many nanoseconds.
+    lately: (Sent, u64),
     /// Bytes on the wire per byte of content, while packing.
     ratio: f64,
     /// Bytes of content per nanosecond that one thread packs.
     speed: f64,
     /// Bytes per nanosecond that the link was seen to take; 0 while that is not known.
     link: f64,
-    /// Windows since it was last decided otherwise.
-    same: u32,
+    /// Bytes of content since it was last decided otherwise.
+    same: u64,
     /// Bytes on the wire since nothing was known of the link.
     wire: u64,
 }
 
 impl Pace {
-    /// Begins by packing. `threads` work at a time for so many `streams`; `now_ns` is any clock's.
+    /// Begins by packing. `threads` work at a time, no more than there are processors, for so many `streams`; `now_ns` is any
+    /// clock's.
     pub(crate) fn new(threads: usize, streams: usize, now_ns: u64) -> Pace {
         Pace {
             threads: threads.max(1) as u64,
@@ -66,6 +87,7 @@ impl Pace {
             effort: Effort::Quick,
             window: Sent::default(),
             began_ns: now_ns,
+            lately: Default::default(),
             ratio: 1.0,
             speed: 0.0,
             link: 0.0,
@@ -87,13 +109,12 @@ impl Pace {
             (self.window, self.began_ns) = (Sent::default(), now_ns);
             return;
         }
-        self.window.raw += sent.raw;
-        self.window.wire += sent.wire;
-        self.window.pack_ns += sent.pack_ns;
-        self.window.wait_ns += sent.wait_ns;
+        self.window.add(&sent);
         let time = now_ns.saturating_sub(self.began_ns);
-        let enough =
-            self.window.raw >= WINDOW_BYTES || (time >= WINDOW_NS && self.window.raw >= WINDOW_BYTES_MIN);
+        // Without packing, a slow link carries little in the same time.
+        let bytes = if self.packing { WINDOW_BYTES } else { TRIED_BYTES };
+        let enough = time >= WINDOW_NS_MIN
+            && (self.window.raw >= bytes || (time >= WINDOW_NS && self.window.raw >= WINDOW_BYTES_MIN));
         let in_vain = self.packing
             && self.window.raw >= TRIED_BYTES
             && self.window.wire * 100 >= self.window.raw * SHRUNK_TO_MOST;
@@ -105,13 +126,13 @@ impl Pace {
         self.decide(&window, time);
     }
 
-    fn decide(&mut self, window: &Sent, time: u64) {
+    fn decide(&mut self, window: &Sent, time_ns: u64) {
         // Half a thread always waiting: the link is what everything waits for.
-        let link_bound = window.wait_ns > time / 2;
+        let link_bound = window.wait_ns > time_ns / 2;
         // The same of packing. Else something holds it up that packing cannot change: the source, or a receiver that is behind.
-        let codec_bound = window.pack_ns > time / 2;
-        let (raw, wire, time) = (window.raw as f64, window.wire as f64, time as f64);
-        self.same += 1;
+        let codec_bound = window.pack_ns > time_ns / 2;
+        let (raw, wire, time) = (window.raw as f64, window.wire as f64, time_ns as f64);
+        self.same += window.raw;
         self.wire += window.wire;
         let before = self.packing;
         if self.packing {
@@ -128,14 +149,14 @@ impl Pace {
             let pays = self.link > 0.0 && raw / time > self.link * 1.1;
             let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES * self.streams;
             // Where trying harder does not pay, not to try so hard may.
-            let may_pay = self.effort == Effort::Deep;
+            let may_pay = self.effort > Effort::Quick;
             let worth = pays || unknown || may_pay || !codec_bound;
             self.packing = self.ratio * 100.0 < SHRUNK_TO_MOST as f64 && worth;
-            self.effort = match self.effort {
-                _ if !(pays || unknown) || !self.packing || !link_bound => Effort::Quick,
-                Effort::Quick if window.wait_ns / IDLE > window.pack_ns => Effort::Deep,
-                as_before => as_before,
-            };
+            if (pays || unknown) && self.packing {
+                self.try_harder(window, time_ns);
+            } else {
+                (self.effort, self.lately) = (Effort::Quick, Default::default());
+            }
         } else if link_bound {
             self.link = wire / time;
             let packed = (self.speed * self.threads as f64).min(self.link / self.ratio);
@@ -147,13 +168,34 @@ impl Pace {
             self.same = 0;
         }
     }
+
+    /// How hard to try: as hard as still has everything wait for the link.
+    fn try_harder(&mut self, window: &Sent, time_ns: u64) {
+        self.lately.0.add(window);
+        self.lately.1 += time_ns;
+        if self.lately.1 < EFFORT_NS {
+            return;
+        }
+        let (lately, lately_ns) = std::mem::take(&mut self.lately);
+        if lately.wait_ns <= lately_ns / 2 {
+            self.effort = Effort::Quick;
+            return;
+        }
+        // Threads also wait for each other, so what they do not pack in they may pack in.
+        let fits = |effort: &Effort| {
+            let packing = lately.pack_ns / self.effort.cost() * effort.cost();
+            let most = if *effort > self.effort { BUSY_THEN } else { BUSY_STILL };
+            packing <= lately_ns * self.threads / 100 * most
+        };
+        self.effort = Effort::ALL.into_iter().rev().find(fits).unwrap_or_default();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A world: how fast the link is and the codec per thread (MB/s), and what packing comes to.
+    /// A world: how fast the link is and the codec per thread where it does not try hard (MB/s), and what packing comes to.
     struct World {
         link: f64,
         codec: f64,
@@ -166,11 +208,11 @@ mod tests {
         let mut packed = 0;
         for _ in 0..mib {
             let raw = (1u64 << 20) as f64;
-            let packs = pace.packs().is_some();
-            packed += u64::from(packs);
-            let wire = if packs { raw * world.ratio } else { raw };
+            let packs = pace.packs();
+            packed += u64::from(packs.is_some());
+            let wire = if packs.is_some() { raw * world.ratio } else { raw };
             let link_ns = wire / world.link * 1000.0;
-            let pack_ns = if packs { raw / world.codec * 1000.0 } else { 0.0 };
+            let pack_ns = packs.map_or(0.0, |effort| raw / world.codec * 1000.0 * effort.cost() as f64);
             // Reading and hashing, at 2 GB/s.
             let cpu_ns = raw / 2000.0 * 1000.0 + pack_ns;
             let time = link_ns.max(cpu_ns / threads);
@@ -211,7 +253,7 @@ mod tests {
         assert!(run(&mut pace, &mut now, &noise, 300) < 60);
         run(&mut pace, &mut now, &text, 140);
         assert!(run(&mut pace, &mut now, &text, 100) > 90, "text after noise");
-        run(&mut pace, &mut now, &fast, 80);
+        run(&mut pace, &mut now, &fast, 160);
         assert_eq!(run(&mut pace, &mut now, &fast, 200), 0, "the link became fast");
         run(&mut pace, &mut now, &text, 20);
         assert!(run(&mut pace, &mut now, &text, 100) > 90, "and slow again");
@@ -220,19 +262,37 @@ mod tests {
     #[test]
     fn tries_harder_while_nothing_else_is_to_be_done() {
         let run = |pace: &mut Pace, now: &mut u64, link: f64, codec: f64| {
-            run(pace, now, &World { link, codec, ratio: 0.3 }, 64);
+            run(pace, now, &World { link, codec, ratio: 0.3 }, 160);
             pace.packs()
         };
         let (mut pace, mut now) = (Pace::new(2, 1, 0), 0);
-        assert_eq!(run(&mut pace, &mut now, 10.0, 300.0), Some(Effort::Deep), "packing is 30 times as fast");
-        // Five times slower is what trying harder costs.
-        assert_eq!(
-            run(&mut pace, &mut now, 10.0, 60.0),
-            Some(Effort::Deep),
-            "and the link is still what counts"
-        );
-        assert_eq!(run(&mut pace, &mut now, 40.0, 60.0), Some(Effort::Quick), "now the codec is");
-        assert_eq!(run(&mut pace, &mut now, 40.0, 300.0), Some(Effort::Quick), "there is not so much to win");
+        let table = [
+            (10.0, 300.0, Effort::Deep, "packing is 100 times as fast"),
+            (40.0, 300.0, Effort::Quick, "now it is the codec that counts"),
+            (25.0, 300.0, Effort::Hard, "here some"),
+            (10.0, 300.0, Effort::Deep, "again"),
+            (10.0, 60.0, Effort::Quick, "a slow codec"),
+        ];
+        for (link, codec, effort, why) in table {
+            assert_eq!(run(&mut pace, &mut now, link, codec), Some(effort), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_takes_and_waits_by_turns_does_not_change_how_hard_it_tries() {
+        let mut pace = Pace::new(2, 1, 0);
+        let (mut now, mut efforts) = (0, Vec::new());
+        for n in 0..64 {
+            // Every third window goes into buffers, and the two behind it wait for them.
+            let pack_ns = 20_000_000 * pace.packs().unwrap().cost();
+            let (time, wait_ns) =
+                if n % 3 == 0 { (pack_ns / 2, 0) } else { (150_000_000, 300_000_000 - pack_ns) };
+            now += time;
+            pace.sent(Sent { raw: 8 << 20, wire: 1 << 20, pack_ns, wait_ns }, now);
+            efforts.push(pace.packs().unwrap());
+        }
+        efforts.dedup();
+        assert_eq!(efforts, [Effort::Quick, Effort::Deep]);
     }
 
     #[test]
@@ -293,13 +353,19 @@ mod tests {
     fn trying_harder_in_vain_does_not_end_packing() {
         let mut pace = Pace::new(2, 1, 0);
         // Buffers fill, so that the link seems to take 40 MB/s.
-        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 2_000_000, wait_ns: 40_000_000 }, 50_000_000);
+        for n in 1..=8 {
+            assert_eq!(pace.packs(), Some(Effort::Quick));
+            pace.sent(
+                Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 2_000_000, wait_ns: 90_000_000 },
+                n * 50_000_000,
+            );
+        }
         assert_eq!(pace.packs(), Some(Effort::Deep));
         // Harder is slower than that.
-        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 500_000_000, wait_ns: 0 }, 300_000_000);
+        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 500_000_000, wait_ns: 0 }, 650_000_000);
         assert_eq!(pace.packs(), Some(Effort::Quick));
         // And so is the other way: then it is not worth it.
-        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 500_000_000, wait_ns: 0 }, 550_000_000);
+        pace.sent(Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 500_000_000, wait_ns: 0 }, 900_000_000);
         assert_eq!(pace.packs(), None);
     }
 

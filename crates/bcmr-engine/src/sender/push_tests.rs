@@ -4,7 +4,7 @@
 #![cfg(test)]
 
 use crate::blocks::{BLOCK_BYTES, WIRE_PIECE_BYTES};
-use crate::codec::Unpacker;
+use crate::codec::{InFrame, Unpacker};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::policy::*;
@@ -154,6 +154,7 @@ struct Script {
     there: bool,
     /// What the sender was told about compression and hashes.
     compress: Compress,
+    frames: bool,
     fast: bool,
     dedup: bool,
     /// Batches and offers are kept open as long as the window lets us.
@@ -183,6 +184,7 @@ fn plain() -> Script {
         streams: 1,
         there: false,
         compress: Compress::None,
+        frames: false,
         fast: false,
         dedup: false,
         hold: false,
@@ -269,6 +271,10 @@ struct Peer<'s> {
     most_batches: usize,
     most_files: usize,
     packed: usize,
+    /// Pieces that went on with the frame of those before.
+    parts: usize,
+    /// By stream.
+    unpackers: HashMap<usize, Unpacker>,
     wire_bytes: usize,
     /// Large files of which something came.
     carried: BTreeSet<PathBuf>,
@@ -659,7 +665,19 @@ impl Peer<'_> {
         if piece.flags & data::ZEROS != 0 {
             out.resize(piece.length as usize, 0);
         } else {
-            Unpacker::new().unpack(piece.codec, piece.bytes, piece.length, 1 << 10, &mut out).unwrap();
+            let unpacker = self.unpackers.entry(stream).or_default();
+            let part = match piece.flags & (data::BEGINS_FRAME | data::GOES_ON) {
+                0 => None,
+                data::BEGINS_FRAME => Some(InFrame::Begins),
+                _ => Some(InFrame::GoesOn),
+            };
+            self.parts += usize::from(part == Some(InFrame::GoesOn));
+            let (place, length) = ((piece.file, at), piece.length);
+            match part {
+                Some(part) => unpacker.unpack_part((part, place), piece.bytes, length, 1 << 10, &mut out),
+                None => unpacker.unpack(piece.codec, piece.bytes, length, 1 << 10, &mut out),
+            }
+            .unwrap();
         }
         known.bytes[at as usize..end as usize].copy_from_slice(&out);
         if asked {
@@ -724,6 +742,7 @@ struct Done {
     most_batches: usize,
     most_files: usize,
     packed: usize,
+    parts: usize,
     wire_bytes: usize,
     carried: BTreeSet<PathBuf>,
     error: Option<u16>,
@@ -763,6 +782,7 @@ fn send_paths(
         origin: 77,
         fast: script.fast,
         compress: script.compress,
+        frames: script.frames,
         dedup: script.dedup,
         delta: false,
         packed: false,
@@ -793,6 +813,8 @@ fn send_paths(
         most_batches: 0,
         most_files: 0,
         packed: 0,
+        parts: 0,
+        unpackers: HashMap::new(),
         wire_bytes: 0,
         carried: BTreeSet::new(),
         walked: false,
@@ -861,6 +883,7 @@ fn send_paths(
         most_batches: peer.most_batches,
         most_files: peer.most_files,
         packed: peer.packed,
+        parts: peer.parts,
         wire_bytes: peer.wire_bytes,
         carried: peer.carried,
         error: peer.error,
@@ -992,17 +1015,20 @@ fn a_tree_arrives_whole_whatever_the_way() {
     let want = expect(t.path());
     let mut seed = 0;
     for there in [false, true] {
-        for (compress, fast) in [
-            (Compress::None, false),
-            (Compress::None, true),
-            (Compress::Zstd, false),
-            (Compress::Lz4, true),
-            (Compress::Auto, false),
+        for (compress, fast, frames) in [
+            (Compress::None, false, true),
+            (Compress::None, true, false),
+            (Compress::Zstd, false, false),
+            (Compress::Zstd, false, true),
+            (Compress::Zstd, true, true),
+            (Compress::Lz4, true, true),
+            (Compress::Auto, false, true),
         ] {
             for streams in [1, 3] {
                 seed += 1;
-                let what = format!("there {there}, {compress:?}, fast {fast}, {streams} streams");
-                let script = Script { there, compress, fast, streams, seed, ..plain() };
+                let what =
+                    format!("there {there}, {compress:?}, fast {fast}, frames {frames}, {streams} streams");
+                let script = Script { there, compress, frames, fast, streams, seed, ..plain() };
                 let done = send(t.path(), &policy(), script);
                 let counted = done.result.unwrap();
                 assert_eq!((counted.counts[6], counted.codes, done.all_sent), (7, vec![9], true), "{what}");
@@ -1011,7 +1037,13 @@ fn a_tree_arrives_whole_whatever_the_way() {
                 assert!(done.inline.is_empty() || !there, "{what}");
                 // Whether it pays, the clock says.
                 let packs = compress != Compress::None;
+                let in_frames = frames && compress == Compress::Zstd;
                 assert!(compress == Compress::Auto || (done.packed > 0) == packs, "{what}");
+                assert!(
+                    compress == Compress::Auto || (done.parts > 0) == in_frames,
+                    "{what}: {}",
+                    done.parts
+                );
                 // 6 MiB of holes and 3 MiB of zeros do not travel.
                 let limit = if fast && compress == Compress::None { 5 << 20 } else { 2 << 20 };
                 assert!(done.wire_bytes < limit, "{what}: {}", done.wire_bytes);
@@ -1056,6 +1088,7 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
         origin: 1,
         fast: false,
         compress: Compress::None,
+        frames: false,
         dedup: false,
         delta: false,
         packed: false,

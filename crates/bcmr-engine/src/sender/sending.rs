@@ -38,6 +38,8 @@ pub(crate) struct How {
     pub(crate) fast: bool,
     /// Packing; only what both sides have.
     pub(crate) compress: Compress,
+    /// Pieces that follow one another are packed as one frame; only when both sides know how.
+    pub(crate) frames: bool,
     /// The receiver's store may be asked; only when both sides have it.
     pub(crate) dedup: bool,
     /// The receiver may tell of what it has of a file; only when both sides know how.
@@ -125,7 +127,10 @@ pub(super) struct Sending<'a> {
 impl<'a> Sending<'a> {
     pub(super) fn new(push: &'a Push<'a>) -> Result<Sending<'a>> {
         let streams = push.outs.len();
-        let auto = push.how.compress == Compress::Auto;
+        let pace = || {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            Mutex::new(Pace::new(threads(streams).min(processors), streams, 0))
+        };
         let asks = push.policy.collide == Collide::Ask;
         let How { fast, dedup, delta, parts, .. } = push.how;
         let agreed = MessageRules { asks, hashed: !fast, dedup, delta, parts };
@@ -135,7 +140,7 @@ impl<'a> Sending<'a> {
             schedule: Schedule::new(streams, push.pulse, agreed),
             handles: Handles::new(),
             moved: MovedDirs::default(),
-            pace: auto.then(|| Mutex::new(Pace::new(threads(streams), streams, 0))),
+            pace: (push.how.compress == Compress::Auto).then(pace),
             packers: Packers::default(),
             sent_contents: SentContents::new(push.how.repeats && !push.how.fast),
             owners: OwnerNames::new(push.how.accounts, &push.policy.preserve, streams),

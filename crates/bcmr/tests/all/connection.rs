@@ -227,35 +227,68 @@ fn a_download_is_asked_for_in_the_greeting() {
     assert!(kinds.contains(&kind::GET), "{kinds:?}");
 }
 
-/// A server that has sent everything, and one whose end is long in coming: a client that has all of it goes.
-#[test]
-fn a_download_does_not_wait_for_the_servers_end() {
-    let tmp = Tmp::new();
-    tmp.file("src/a", "A");
+/// A server whose end is long in coming: once its program has ended, it waits for a line from the FIFO `fifo`, and then makes
+/// `ended`.
+fn late(tmp: &Tmp) -> Far {
     let (fifo, ended) = (tmp.p("fifo"), tmp.p("ended"));
     mkfifo(&fifo);
     let script = format!("#!/bin/sh\n\"$@\"\nread x < {}\n: > {}\n", fifo.display(), ended.display());
     let run = tmp.file("late", script);
     chmod(&run, 0o755);
-    let dst = tmp.p("dst");
-    Dir::Get.copy(&Far::pipe().with("FAR_RUN", &run), "-r", &tmp.p("src"), &dst).run().ok();
-    assert_eq!(std::fs::read(dst.join("a")).unwrap(), b"A");
-    // It is still there: whoever waited would have ended it.
+    Far::pipe().with("FAR_RUN", &run)
+}
+
+/// Waits until it waits there, and gives what it waits for.
+fn until_late(tmp: &Tmp) -> std::fs::File {
     let until = Instant::now() + Duration::from_secs(20);
-    let opened = loop {
+    loop {
         match std::fs::File::options()
             .write(true)
             .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-            .open(&fifo)
+            .open(tmp.p("fifo"))
         {
-            Ok(file) => break file,
+            Ok(file) => return file,
             Err(e) => assert!(Instant::now() < until, "{e}"),
         }
         std::thread::sleep(Duration::from_millis(10));
-    };
-    (&opened).write_all(b"\n").unwrap();
-    while !ended.exists() {
+    }
+}
+
+/// One that has sent everything: a client that has all of it goes.
+#[test]
+fn a_download_does_not_wait_for_the_servers_end() {
+    let tmp = Tmp::new();
+    tmp.file("src/a", "A");
+    let dst = tmp.p("dst");
+    Dir::Get.copy(&late(&tmp), "-r", &tmp.p("src"), &dst).run().ok();
+    assert_eq!(std::fs::read(dst.join("a")).unwrap(), b"A");
+    // It is still there: whoever waited would have ended it.
+    let held = until_late(&tmp);
+    (&held).write_all(b"\n").unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !tmp.p("ended").exists() {
         assert!(Instant::now() < until);
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// One that still has something to do when everything has been sent: marks of an unfinished tree, or a source, to take away.
+#[test]
+fn an_upload_and_a_move_wait_for_the_servers_end() {
+    for (verb, dir) in [("copy -r", Dir::Put), ("move", Dir::Get), ("move", Dir::Put)] {
+        let tmp = Tmp::new();
+        tmp.file("src/a", "A");
+        let far = late(&tmp);
+        let mut words = verb.split(' ');
+        let line = far.bcmr(words.next().unwrap()).args(words);
+        let mut client = dir.ends(line, &far, &tmp.p("src"), &tmp.p("dst")).start();
+        let held = until_late(&tmp);
+        // Whoever does not wait goes after 20 ms.
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!client.is_over(), "{verb} {dir:?}");
+        (&held).write_all(b"\n").unwrap();
+        client.wait().ok();
+        assert!(tmp.p("ended").exists(), "{verb} {dir:?}");
+        assert_eq!(std::fs::read(tmp.p("dst/a")).unwrap(), b"A");
     }
 }

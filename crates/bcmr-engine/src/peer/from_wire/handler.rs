@@ -3,7 +3,7 @@
 //! Must not know which messages there are, nor what becomes of them.
 
 use crate::chunks::Span;
-use crate::codec::Unpacker;
+use crate::codec::{InFrame, Unpacker};
 use crate::error::{Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::peer::incoming::{Incoming, refused};
@@ -40,10 +40,17 @@ pub(crate) fn unload(
         }
         return Ok((head, Err(payload.len() - piece.bytes.len())));
     }
-    let mut bytes = Vec::new();
-    unpacker
-        .unpack(piece.codec, piece.bytes, length, limits::PIECE_BYTES_MAX as usize, &mut bytes)
-        .map_err(|e| refused(Reason::BadPiece.about(e.to_string())))?;
+    let (mut bytes, most) = (Vec::new(), limits::PIECE_BYTES_MAX as usize);
+    let part = match flags & (data::BEGINS_FRAME | data::GOES_ON) {
+        0 => None,
+        data::BEGINS_FRAME => Some(InFrame::Begins),
+        _ => Some(InFrame::GoesOn),
+    };
+    let unpacked = match part {
+        Some(part) => unpacker.unpack_part((part, (file, at)), piece.bytes, length, most, &mut bytes),
+        None => unpacker.unpack(piece.codec, piece.bytes, length, most, &mut bytes),
+    };
+    unpacked.map_err(|e| refused(Reason::BadPiece.about(e.to_string())))?;
     Ok((head, Ok(Load::Bytes { buffer: Box::new(bytes), start: 0 })))
 }
 

@@ -415,6 +415,7 @@ fn special_files_and_bits() {
 /// What comes does not fit what was said before, or to what may come now: an error, and nothing of it is published.
 #[test]
 fn messages_out_of_place() {
+    use bcmr_wire::message::{Piece, data as bits};
     type Send = fn(&mut Wire);
     const MIB: u64 = 1 << 20;
     fn large(w: &mut Wire, blocks: u64) -> Vec<u8> {
@@ -422,7 +423,11 @@ fn messages_out_of_place() {
         w.until(kind::RESUME);
         vec![b'e'; 1 << 20]
     }
-    let scripts: [(&str, Send); 36] = [
+    fn raw_piece(bytes: &[u8]) -> Piece<'_> {
+        let length = bytes.len() as u64;
+        Piece { file: 1, at: 0, flags: 0, cv: None, codec: Codec::Raw, length, bytes }
+    }
+    let scripts: [(&str, Send); 39] = [
         ("entries for a directory not given", |w| {
             w.say(&files(1, 9, vec![file(b"f", 3)], &contents(&[b"abc"])));
         }),
@@ -544,17 +549,21 @@ fn messages_out_of_place() {
         }),
         ("data again that nobody asked for", |w| {
             let b = large(w, 8);
-            use bcmr_wire::message::{Piece, data};
-            let piece = Piece {
-                file: 1,
-                at: 0,
-                flags: data::ASKED,
-                cv: None,
-                codec: Codec::Raw,
-                length: MIB,
-                bytes: &b,
-            };
-            w.say(&Message::Data(piece));
+            w.say(&Message::Data(Piece { flags: bits::ASKED, ..raw_piece(&b) }));
+        }),
+        ("data that goes on with no frame", |w| {
+            large(w, 2);
+            w.say(&framed(1, 0, bits::GOES_ON));
+        }),
+        ("data that goes on with the frame of another place", |w| {
+            large(w, 2);
+            w.say(&framed(1, 0, bits::BEGINS_FRAME));
+            w.say(&framed(1, 0, bits::GOES_ON));
+        }),
+        ("a frame that is none", |w| {
+            let b = large(w, 2);
+            let packed = Piece { codec: Codec::Zstd, bytes: &b[..9], ..raw_piece(&b) };
+            w.say(&Message::Data(Piece { flags: bits::BEGINS_FRAME, ..packed }));
         }),
         ("wrong value of a block", |w| {
             let b = large(w, 2);
@@ -623,6 +632,8 @@ fn messages_out_of_place() {
 fn large_files_of_an_honest_server() {
     use bcmr_wire::message::{Piece, data as bits};
     let bytes = noise(3, (5 << 20) + 77);
+    let mib = |byte| vec![byte; 1 << 20];
+    let mixed = [mib(0), mib(b'e'), mib(b'e'), mib(0)].concat();
     for options in
         [&["copy", "-r"][..], &["copy", "-rC"], &["copy", "-r", "--inplace"], &["copy", "-r", "--sync"]]
     {
@@ -635,13 +646,20 @@ fn large_files_of_an_honest_server() {
                 w.say(&Message::Large { file: 1, dir: 1, entry: file(b"big", bytes.len() as u64) });
                 w.until(kind::RESUME);
                 send_large(w, 1, &bytes);
-                w.say(&Message::Large { file: 2, dir: 1, entry: file(b"zeros", 4 << 20) });
+                w.say(&Message::Large { file: 2, dir: 1, entry: file(b"mixed", 4 << 20) });
                 // The first one may be settled before the second one is wanted, or after.
                 let mut closed = 0;
                 while let Some(said) = w.hear().filter(|said| said.kind != kind::RESUME) {
                     closed += usize::from(said.kind == kind::CLOSE);
                 }
                 for n in 0..4 {
+                    if n == 1 {
+                        w.say(&framed(2, 1 << 20, bits::BEGINS_FRAME));
+                        w.say(&framed(2, 2 << 20, bits::GOES_ON));
+                    }
+                    if n == 1 || n == 2 {
+                        continue;
+                    }
                     let mut piece = Piece {
                         file: 2,
                         at: n << 20,
@@ -653,7 +671,7 @@ fn large_files_of_an_honest_server() {
                     };
                     if n == 3 {
                         piece.flags |= bits::ENDS_BLOCK;
-                        piece.cv = Some(value(&vec![0; 4 << 20], 0));
+                        piece.cv = Some(value(&mixed, 0));
                     }
                     w.say(&Message::Data(piece));
                 }
@@ -666,8 +684,18 @@ fn large_files_of_an_honest_server() {
             })
             .ok();
         assert_eq!(std::fs::read(place.dst().join("x/big")).unwrap(), bytes);
-        assert_eq!(std::fs::read(place.dst().join("x/zeros")).unwrap(), vec![0; 4 << 20]);
+        assert!(std::fs::read(place.dst().join("x/mixed")).unwrap() == mixed);
     }
+}
+
+/// 1 MiB of `e` as part of a Zstandard frame: its header, where it begins one (RFC 8878: no checksum, no size, a window of
+/// 2 MiB), and eight blocks of 128 KiB, each one byte again and again, none the last.
+fn framed(file: u64, at: u64, flag: u8) -> Message<'static> {
+    use bcmr_wire::message::{Piece, data as bits};
+    const FRAME: &[u8; 38] = b"\x28\xb5\x2f\xfd\x00\x58\
+        \x02\x00\x10e\x02\x00\x10e\x02\x00\x10e\x02\x00\x10e\x02\x00\x10e\x02\x00\x10e\x02\x00\x10e\x02\x00\x10e";
+    let bytes = if flag == bits::GOES_ON { &FRAME[6..] } else { &FRAME[..] };
+    Message::Data(Piece { file, at, flags: flag, cv: None, codec: Codec::Zstd, length: 1 << 20, bytes })
 }
 
 /// The chaining value of a block that begins at `at`.
@@ -1067,6 +1095,7 @@ fn every_bit_of_the_welcome() {
     use bcmr_wire::handshake;
     /// Behind version and capabilities.
     const AT_ONCE: usize = (2 + 1) * 8 + handshake::wide::AT_ONCE.trailing_zeros() as usize;
+    const FRAMES: usize = AT_ONCE + 1;
     // Version, capabilities and the wider set; the nonce may be anything, and the name is only shown.
     let works = |bit: usize| {
         let place = Place::new();
@@ -1099,9 +1128,9 @@ fn every_bit_of_the_welcome() {
             fine.push(bit);
         }
     }
-    // What this copy does without may fall away or not (LZ4, Zstd, Dedup, Fast, Sync; Join to AtOnce, of which it
+    // What this copy does without may fall away or not (LZ4, Zstd, Dedup, Fast, Sync; Join to Frames, of which it
     // needs none), the nonce is not looked at. All else is refused: a version, a bit that was not offered, a set that lacks trees.
-    let may = |bit: &usize| matches!(bit, 16..=20 | 25..=AT_ONCE | 88..);
+    let may = |bit: &usize| matches!(bit, 16..=20 | 25..=FRAMES | 88..);
     assert!(fine.iter().all(may), "{fine:?}");
     assert!(fine.contains(&88), "the twin: {fine:?}");
 }
