@@ -1,7 +1,8 @@
-//! An allocator for programs that end with a sentence where there is no memory, and not by a signal.
+//! An allocator for programs that end with a sentence where there is no memory, and not by a signal; and pages of another size.
 //!
 //! Must not know what was allocated for. What the process had under way is left as a kill leaves it.
 
+use rustix::mm::{Advice, madvise};
 use std::alloc::{GlobalAlloc, Layout, System};
 
 /// What `main` and all that it calls take of the stack at most, and as much again.
@@ -33,6 +34,23 @@ fn grow_stack() {
 #[inline(never)]
 fn grow_stack() {
     std::hint::black_box(&[0u8; STACK_BYTES]);
+}
+
+/// Bytes of a huge page.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Asks for huge pages wherever `memory` holds the whole of one (madvise(2), MADV_HUGEPAGE). What is in it stays.
+///
+/// # Errors
+/// Of the call: a kernel may have none.
+pub fn ask_for_huge_pages(memory: &mut [u8]) -> rustix::io::Result<()> {
+    let start = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    let length = memory.len().saturating_sub(start) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    let Some(whole) = memory.get_mut(start..start + length).filter(|whole| !whole.is_empty()) else {
+        return Ok(());
+    };
+    // SAFETY: these are whole pages of `memory`, and a huge one holds what the small ones did.
+    unsafe { madvise(whole.as_mut_ptr().cast(), whole.len(), Advice::LinuxHugepage) }
 }
 
 /// The system's allocator; where it has nothing left, the process writes `said` to standard error and ends with `code`.

@@ -4,7 +4,7 @@
 use crate::programs::installed;
 use crate::rows::OURS;
 use crate::{data, mount};
-use rustix::mm::{Advice, madvise};
+use fastcopy::memory::{HUGE_PAGE_BYTES, ask_for_huge_pages};
 use sh::{Result, text};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -99,17 +99,12 @@ const FETCHED_BYTES_MAX: u64 = 6 << 30;
 /// instead of 0.4.
 fn fetch_memory(bytes: u64) {
     const PAGE: usize = 4096;
-    const HUGE: usize = 2 << 20;
     let length = bytes.min(FETCHED_BYTES_MAX / 2) as usize;
     let touched = [true, false].map(|huge| {
-        let mut memory = vec![0u8; length + 2 * HUGE];
-        let start = memory.as_ptr().align_offset(HUGE);
-        let inside = memory.get_mut(start..start + length / HUGE * HUGE).unwrap_or_default();
-        if huge && !inside.is_empty() {
-            // SAFETY: these are whole pages of `memory`, and huge ones hold what small ones do.
-            let advised = unsafe { madvise(inside.as_mut_ptr().cast(), inside.len(), Advice::LinuxHugepage) };
+        let mut memory = vec![0u8; length + HUGE_PAGE_BYTES];
+        if huge {
             // A kernel without them has small ones alone.
-            drop(advised);
+            let _asked = ask_for_huge_pages(&mut memory).is_ok();
         }
         memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = std::hint::black_box(1));
         memory
