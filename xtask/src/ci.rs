@@ -381,8 +381,8 @@ fn oldest_compiler() -> Done {
 
 /// A slice of every judge of `cargo xtask torture`; all of each is `cargo xtask torture`.
 const SLICES: [&[&str]; 6] = [
-    // Some hundred times `kill -9`, on each kind of copy and move, each followed by the same command again.
-    &["kill", "--runs", "8"],
+    // Nearly a hundred times `kill -9`, on each kind of copy and move, each followed by the same command again.
+    &["kill", "--runs", "6"],
     &["inject", "--max", "8"],
     &["tree", "--quick", "--trees", "1"],
     &["race", "--quick"],
@@ -438,12 +438,12 @@ fn fuzzing(depth: Depth) -> Done {
     done(fuzz::run(if depth == Depth::All { &[] } else { &["--seconds", "1", "--quick"] }))
 }
 
-/// Power cuts for half a minute, after the proof that what is faulty would be found.
+/// Power cuts for some twenty seconds, after the proof that what is faulty would be found.
 fn power_cuts(depth: Depth) -> Done {
     if let Some(why) = crash::missing(&crash::FS) {
         return Done::PassedBut(format!("POWER CUTS WERE NOT TRIED: {why}"));
     }
-    let minutes = if depth == Depth::All { "20" } else { "0.5" };
+    let minutes = if depth == Depth::All { "20" } else { "0.35" };
     done(crash::run(&["--prove-judge"]).and_then(|()| crash::run(&["--minutes", minutes])))
 }
 
