@@ -179,7 +179,7 @@ impl<'a> CheckpointBench<'a> {
         for _ in 0..self.rounds {
             for line in &mut table.lines {
                 let dst = turns.prepare(|_| Ok(()))?;
-                line.samples.push(measure::once(&turns.ready(&line.line, &dst)?)?);
+                line.samples.push(measure::with_memory(turns.memory()?, &turns.ready(&line.line, &dst)?)?);
                 turns.finish(&dst)?;
             }
         }

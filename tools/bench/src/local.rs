@@ -113,7 +113,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
             let dst = bench.prepare(tool)?;
             let argv = bench.turns.ready(tool.line, &dst)?;
             let sample = match row.until {
-                Until::End => measure::once(&argv)?,
+                Until::End => measure::with_memory(bench.turns.memory()?, &argv)?,
                 Until::FirstByte => measure::first(&argv, &copies.dir)?,
             };
             samples.entry(tool.name).or_default().push(sample);

@@ -4,6 +4,7 @@
 //! The program runs as the only child of a small helper process (this binary again), because the kernel tells a
 //! parent only the sum and the maximum over all its children.
 
+use fastcopy::memory::{HUGE_PAGE_BYTES, ask_for_huge_pages};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 use sh::Result;
@@ -44,9 +45,14 @@ pub fn once(argv: &[String]) -> Result<Sample> {
     ended(argv, &[]).map(|(sample, _)| sample)
 }
 
+/// The same with so many bytes of memory ready, see [`fetch_memory`].
+pub fn with_memory(bytes: u64, argv: &[String]) -> Result<Sample> {
+    helped(&[HELPER, &bytes.to_string()], argv, &[]).map(|(sample, _)| sample)
+}
+
 /// The same, with `fine` exit statuses beside 0; says which it was.
 pub fn ended(argv: &[String], fine: &[i32]) -> Result<(Sample, i32)> {
-    helped(&[HELPER], argv, fine)
+    helped(&[HELPER, "0"], argv, fine)
 }
 
 /// As [`once`], where the wall time is that from the start to the first write to a file that lies in `dir`.
@@ -67,6 +73,8 @@ fn helped(helper: &[&str], argv: &[String], fine: &[i32]) -> Result<(Sample, i32
 
 /// The helper's side: runs its arguments and prints what they took.
 pub fn helper(argv: &[&str]) -> Result {
+    let (bytes, argv) = argv.split_first().ok_or("no bytes of memory")?;
+    fetch_memory(bytes.parse()?);
     measured(argv, |_| Ok(None))
 }
 
@@ -120,6 +128,32 @@ fn measured(argv: &[&str], until: impl FnOnce(&mut Child) -> Result<Option<Insta
     let stderr = String::from_utf8_lossy(&out.stderr).chars().take(2000).collect();
     println!("{}", serde_json::to_string(&Said { sample, status: out.status.code(), stderr })?);
     Ok(())
+}
+
+/// What is fetched at most.
+const FETCHED_BYTES_MAX: u64 = 6 << 30;
+
+/// Has so much free memory really there. A virtual machine gives memory back to its host some seconds after it was
+/// freed, and the next program that needs it waits for each page: here the same copy of 4 GiB took 1.3 s just after another one,
+/// and 5 to 11 s when nothing had happened for eight seconds, `cp` no less. That says nothing of either program.
+///
+/// Half of it is fetched as huge pages: what was freed as small ones lies in small parts, and who writes by larger ones gets
+/// others, which are not there. So `copy -V` of 1 GiB took 1.2 to 1.7 s, and 0.3 behind huge pages, behind which `cp` took 1.5 s
+/// instead of 0.4. It is done last of all, by the process that then starts the program: what was freed half a second ago may be
+/// gone again.
+pub fn fetch_memory(bytes: u64) {
+    const PAGE: usize = 4096;
+    let length = bytes.min(FETCHED_BYTES_MAX / 2) as usize;
+    let touched = [true, false].map(|huge| {
+        let mut memory = vec![0u8; length + HUGE_PAGE_BYTES];
+        if huge {
+            // A kernel without them has small ones alone.
+            let _asked = ask_for_huge_pages(&mut memory).is_ok();
+        }
+        memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = std::hint::black_box(1));
+        memory
+    });
+    std::hint::black_box(&touched);
 }
 
 /// CPU seconds that the whole machine has been busy since boot.

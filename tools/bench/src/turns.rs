@@ -4,7 +4,6 @@
 use crate::programs::installed;
 use crate::rows::OURS;
 use crate::{data, mount};
-use fastcopy::memory::{HUGE_PAGE_BYTES, ask_for_huge_pages};
 use sh::{Result, text};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ pub struct Turns<'a> {
 
 impl Turns<'_> {
     /// A new name for the destination, whatever `more` does to it, nothing left to be written back, the page cache
-    /// as it is wanted, and memory for the copy.
+    /// as it is wanted.
     pub fn prepare(&self, more: impl FnOnce(&Path) -> Result) -> Result<PathBuf> {
         let dst = self.copies.next()?;
         more(&dst)?;
@@ -33,13 +32,15 @@ impl Turns<'_> {
         if self.cold {
             std::fs::write("/proc/sys/vm/drop_caches", "3")?;
         }
-        let bytes = if self.src.is_file() { std::fs::metadata(self.src)?.len() } else { TREE_BYTES };
         if !self.cold {
             data::warm(self.src)?;
         }
-        // Last of all: what has just been freed is given back soon.
-        fetch_memory(bytes);
         Ok(dst)
+    }
+
+    /// Bytes of memory that a copy needs at most.
+    pub fn memory(&self) -> Result<u64> {
+        Ok(if self.src.is_file() { std::fs::metadata(self.src)?.len() } else { TREE_BYTES })
     }
 
     /// Takes the copy away, or at least out of the page cache.
@@ -88,30 +89,6 @@ impl Turns<'_> {
 
 /// More than the trees here hold.
 const TREE_BYTES: u64 = 1 << 30;
-/// What is fetched at most.
-const FETCHED_BYTES_MAX: u64 = 6 << 30;
-
-/// Has so much free memory really there. A virtual machine gives memory back to its host some seconds after it was
-/// freed, and the next program that needs it waits for each page: here the same copy of 4 GiB took 1.3 s just after another one,
-/// and 5 to 11 s when nothing had happened for eight seconds, `cp` no less. That says nothing of either program.
-///
-/// Half of it is fetched as huge pages: what was freed as small ones lies in small parts, and who writes by larger ones gets
-/// others, which are not there. So `copy -V` of 1 GiB took 1.2 to 1.7 s, and 0.3 behind huge pages, behind which `cp` took 1.5 s
-/// instead of 0.4.
-fn fetch_memory(bytes: u64) {
-    const PAGE: usize = 4096;
-    let length = bytes.min(FETCHED_BYTES_MAX / 2) as usize;
-    let touched = [true, false].map(|huge| {
-        let mut memory = vec![0u8; length + HUGE_PAGE_BYTES];
-        if huge {
-            // A kernel without them has small ones alone.
-            let _asked = ask_for_huge_pages(&mut memory).is_ok();
-        }
-        memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = std::hint::black_box(1));
-        memory
-    });
-    std::hint::black_box(&touched);
-}
 
 /// What a program makes of symbolic links: `scp -r` copies what they lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]

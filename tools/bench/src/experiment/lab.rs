@@ -150,8 +150,9 @@ impl<'a> Lab<'a> {
 
     fn once(&self, turns: &Turns, line: &str, dst: &Path) -> Result<Measured> {
         let Some(words) = line.strip_prefix("inside ") else {
-            return Ok(Measured::Run(measure::once(&turns.ready(line, dst)?)?));
+            return Ok(Measured::Run(measure::with_memory(turns.memory()?, &turns.ready(line, dst)?)?));
         };
+        measure::fetch_memory(turns.memory()?);
         let mut argv = vec![inside::HELPER.to_owned()];
         argv.extend(turns.ready(words, dst)?);
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
