@@ -37,6 +37,7 @@ fn main() {
         Some((&"made", [])) => made::run(),
         // Not for people: the measured child, and what is measured inside a process.
         Some((&measure::HELPER, rest)) => measure::helper(rest),
+        Some((&measure::MEMORY_HELPER, rest)) => measure::memory_helper(rest),
         Some((&measure::FIRST_HELPER, rest)) => measure::first_helper(rest),
         Some((&remote::ceiling::HELPER, rest)) => remote::ceiling::run(rest),
         Some((&bare_walk::HELPER, rest)) => bare_walk::run(rest),

@@ -31,6 +31,9 @@ pub struct Sample {
     pub foreign_s: f64,
 }
 
+/// The same for [`memory_helper`].
+pub const MEMORY_HELPER: &str = "__memory";
+
 /// What the helper says of its child.
 #[derive(Serialize, Deserialize)]
 struct Said {
@@ -47,12 +50,21 @@ pub fn once(argv: &[String]) -> Result<Sample> {
 
 /// The same with so many bytes of memory ready, see [`fetch_memory`].
 pub fn with_memory(bytes: u64, argv: &[String]) -> Result<Sample> {
-    helped(&[HELPER, &bytes.to_string()], argv, &[]).map(|(sample, _)| sample)
+    // A process of its own: what the one that starts the program had in use would count as the program's.
+    sh::run(Command::new("/proc/self/exe").args([MEMORY_HELPER, &bytes.to_string()]))?;
+    once(argv)
+}
+
+/// The helper's side: takes so many bytes, and ends.
+pub fn memory_helper(argv: &[&str]) -> Result {
+    let bytes = argv.first().ok_or("no bytes of memory")?;
+    fetch_memory(bytes.parse()?);
+    Ok(())
 }
 
 /// The same, with `fine` exit statuses beside 0; says which it was.
 pub fn ended(argv: &[String], fine: &[i32]) -> Result<(Sample, i32)> {
-    helped(&[HELPER, "0"], argv, fine)
+    helped(&[HELPER], argv, fine)
 }
 
 /// As [`once`], where the wall time is that from the start to the first write to a file that lies in `dir`.
@@ -73,8 +85,6 @@ fn helped(helper: &[&str], argv: &[String], fine: &[i32]) -> Result<(Sample, i32
 
 /// The helper's side: runs its arguments and prints what they took.
 pub fn helper(argv: &[&str]) -> Result {
-    let (bytes, argv) = argv.split_first().ok_or("no bytes of memory")?;
-    fetch_memory(bytes.parse()?);
     measured(argv, |_| Ok(None))
 }
 
@@ -139,7 +149,7 @@ const FETCHED_BYTES_MAX: u64 = 6 << 30;
 ///
 /// Half of it is fetched as huge pages: what was freed as small ones lies in small parts, and who writes by larger ones gets
 /// others, which are not there. So `copy -V` of 1 GiB took 1.2 to 1.7 s, and 0.3 behind huge pages, behind which `cp` took 1.5 s
-/// instead of 0.4. It is done last of all, by the process that then starts the program: what was freed half a second ago may be
+/// instead of 0.4. It is done last of all, just before the program is started: what was freed half a second ago may be
 /// gone again.
 pub fn fetch_memory(bytes: u64) {
     const PAGE: usize = 4096;
