@@ -4,7 +4,7 @@
 //! a few bytes cannot become gigabytes.
 
 use bcmr_wire::limits;
-use bcmr_wire::message::Codec;
+use bcmr_wire::message::{Codec, data};
 use std::fmt;
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
@@ -159,6 +159,17 @@ pub(crate) enum InFrame {
     GoesOn,
 }
 
+impl InFrame {
+    /// What the flags of a piece say of it; `None`: it is packed by itself.
+    pub(crate) fn of(flags: u8) -> Option<InFrame> {
+        match flags & (data::BEGINS_FRAME | data::GOES_ON) {
+            0 => None,
+            data::BEGINS_FRAME => Some(InFrame::Begins),
+            _ => Some(InFrame::GoesOn),
+        }
+    }
+}
+
 /// Unpacks; one per thread.
 #[derive(Default)]
 pub(crate) struct Unpacker {
@@ -189,6 +200,11 @@ impl fmt::Display for Damaged {
     }
 }
 
+/// The length that was announced, where so much may be asked for.
+fn announced(length: u64, max: usize) -> Result<usize, Damaged> {
+    usize::try_from(length).ok().filter(|length| *length <= max).ok_or(Damaged::TooLong)
+}
+
 impl Unpacker {
     /// Without tables yet.
     pub(crate) fn new() -> Unpacker {
@@ -208,7 +224,7 @@ impl Unpacker {
         max: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Damaged> {
-        let length = usize::try_from(length).ok().filter(|l| *l <= max).ok_or(Damaged::TooLong)?;
+        let length = announced(length, max)?;
         if codec == Codec::Raw {
             if packed.len() != length {
                 return Err(Damaged::NotAsAnnounced);
@@ -237,7 +253,7 @@ impl Unpacker {
         max: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Damaged> {
-        let length = usize::try_from(length).ok().filter(|l| *l <= max).ok_or(Damaged::TooLong)?;
+        let length = announced(length, max)?;
         let end = self.end.take();
         if part == InFrame::GoesOn && end != Some(place) {
             return Err(Damaged::NoFrame);

@@ -20,6 +20,9 @@ pub const HELPER: &str = "__measure";
 /// The same, where the first byte ends the time.
 pub const FIRST_HELPER: &str = "__first";
 
+/// The one that [`memory_helper`] serves.
+pub const MEMORY_HELPER: &str = "__memory";
+
 /// What one run took.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
@@ -30,9 +33,6 @@ pub struct Sample {
     /// CPU seconds that other processes used meanwhile, the kernel's own threads among them.
     pub foreign_s: f64,
 }
-
-/// The same for [`memory_helper`].
-pub const MEMORY_HELPER: &str = "__memory";
 
 /// What the helper says of its child.
 #[derive(Serialize, Deserialize)]

@@ -666,11 +666,7 @@ impl Peer<'_> {
             out.resize(piece.length as usize, 0);
         } else {
             let unpacker = self.unpackers.entry(stream).or_default();
-            let part = match piece.flags & (data::BEGINS_FRAME | data::GOES_ON) {
-                0 => None,
-                data::BEGINS_FRAME => Some(InFrame::Begins),
-                _ => Some(InFrame::GoesOn),
-            };
+            let part = InFrame::of(piece.flags);
             self.parts += usize::from(part == Some(InFrame::GoesOn));
             let (place, length) = ((piece.file, at), piece.length);
             match part {

@@ -283,7 +283,7 @@ fn an_upload_and_a_move_wait_for_the_servers_end() {
         let line = far.bcmr(words.next().unwrap()).args(words);
         let mut client = dir.ends(line, &far, &tmp.p("src"), &tmp.p("dst")).start();
         let held = until_late(&tmp);
-        // Whoever does not wait goes after 20 ms.
+        // A client that does not wait goes after 20 ms.
         std::thread::sleep(Duration::from_millis(300));
         assert!(!client.is_over(), "{verb} {dir:?}");
         (&held).write_all(b"\n").unwrap();

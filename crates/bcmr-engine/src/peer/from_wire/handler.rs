@@ -41,12 +41,7 @@ pub(crate) fn unload(
         return Ok((head, Err(payload.len() - piece.bytes.len())));
     }
     let (mut bytes, most) = (Vec::new(), limits::PIECE_BYTES_MAX as usize);
-    let part = match flags & (data::BEGINS_FRAME | data::GOES_ON) {
-        0 => None,
-        data::BEGINS_FRAME => Some(InFrame::Begins),
-        _ => Some(InFrame::GoesOn),
-    };
-    let unpacked = match part {
+    let unpacked = match InFrame::of(flags) {
         Some(part) => unpacker.unpack_part((part, (file, at)), piece.bytes, length, most, &mut bytes),
         None => unpacker.unpack(piece.codec, piece.bytes, length, most, &mut bytes),
     };
