@@ -180,7 +180,7 @@ pub(super) fn copy(
     if holey && !stream {
         lengthen(to.fd, from.size)?;
     }
-    let mut ends_in_hole = false;
+    let (mut ends_in_hole, mut is_short) = (false, false);
     let all = std::iter::once(0..from.size);
     let extents: Box<dyn Iterator<Item = _>> =
         if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all) };
@@ -202,13 +202,18 @@ pub(super) fn copy(
             }
             if observe(bytes.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
         })?;
+        // The end of the file within its data: what is missing is no hole, and who compares the lengths sees it.
+        is_short = at < extent.end.min(from.size);
+        if is_short {
+            break;
+        }
     }
-    if at < from.size && holey {
+    if at < from.size && holey && !is_short {
         hash_zeros(&mut hasher, from.size - at);
         at = from.size;
         ends_in_hole = true;
     }
-    if ends_in_hole {
+    if ends_in_hole || (holey && is_short) {
         meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
     Ok(Hashed { bytes: at, hash: hasher.finalize(), read_back: false })
@@ -538,6 +543,42 @@ mod tests {
         let null = both(Path::new("/dev/null").to_path_buf());
         assert!(copied(&null, false).is_ok());
         assert_eq!(copied(&null, true).err().map(|fault| fault.code), Some(Code::Mismatch));
+    }
+
+    /// What a read does not give of a stretch of data is missing, and is not hashed as a hole.
+    #[test]
+    fn the_end_of_a_file_within_its_data_is_no_hole() {
+        let dir = tempfile::tempdir().unwrap();
+        let (hole, data) = (1_u64 << 20, 3 * Scratch::new().buffer().len() as u64);
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(dir.path().join("source"))
+            .unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; data as usize], hole).unwrap();
+        let source = OwnedFd::from(file.try_clone().unwrap());
+        let info = meta::Info::of(&source).unwrap();
+        if info.blocks * 512 >= info.size {
+            return; // This file system has no holes.
+        }
+        let landed = std::fs::File::create_new(dir.path().join("landed")).unwrap();
+        let from = Source { fd: source.as_fd(), dev: info.dev, size: info.size, blocks: info.blocks };
+        let how = Teeing {
+            sparse: Sparse::Auto,
+            stream: false,
+            threads: 1,
+            preallocate: false,
+            read_back: false,
+            cache: Cache::Keep,
+        };
+        let cut = hole + data / 3;
+        let cut_at_first_piece = |_| file.set_len(cut).is_ok();
+        let to = Dest { fd: landed.as_fd(), dev: 0 };
+        let done = copy(&from, &to, how, &mut Scratch::new(), &cut_at_first_piece).map_err(|e| e.op).unwrap();
+        let read = std::fs::read(dir.path().join("source")).unwrap();
+        assert_eq!((done.bytes, done.hash), (cut, blake3::hash(&read)));
+        assert_eq!(std::fs::read(dir.path().join("landed")).unwrap(), read);
     }
 
     /// A file that comes over a wire, which the sender did not hash on the way.
