@@ -1283,12 +1283,15 @@ fn next_frame(
 
 /// Makes a buffer at least `length` long; one that was longer before stays as it is.
 fn grow(buffer: &mut Vec<u8>, length: usize) {
-    if buffer.capacity() == 0 {
-        // The allocator may hand out memory that is zero already; `resize` would write it all.
-        *buffer = vec![0; length];
+    if buffer.capacity() < length {
+        // The allocator may hand out memory that is zero already; `resize` would write it all. To the byte: a buffer of
+        // twice the size would be one that is not kept.
+        let mut larger = vec![0; length];
+        if let Some(same) = larger.get_mut(..buffer.len()) {
+            same.copy_from_slice(buffer);
+        }
+        *buffer = larger;
     } else if buffer.len() < length {
-        // To the byte: a buffer of twice the size would be one that is not kept.
-        buffer.reserve_exact(length - buffer.len());
         buffer.resize(length, 0);
     }
 }
