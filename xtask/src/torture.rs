@@ -3,6 +3,7 @@
 //! The judges lie in `xtask/torture`, in Python and C, so that nothing of ours can make them wrong in our favour.
 
 use sh::Result;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -16,8 +17,12 @@ const JUDGES: [(&str, &str); 6] = [
     ("tree", "every attribute of nasty trees, on and between file systems"),
 ];
 
-/// Says that a judge could not run; it did not pass.
+/// Exit codes of a judge, as `lab.py` gives them. Python itself ends with 1 when the judge is at fault.
+const FOUND: i32 = 3;
+/// It could not run; it did not pass.
 const NOT_RUN: i32 = 77;
+/// How many findings an error names; all of them are printed.
+const NAMED: usize = 3;
 
 pub fn run(args: &[&str]) -> Result {
     judge_all(args).map(drop)
@@ -54,14 +59,15 @@ pub fn judge_all(args: &[&str]) -> Result<Vec<&'static str>> {
         }
     };
     let mut summary = Vec::new();
+    let mut findings = Vec::new();
     for (name, _) in JUDGES.iter().filter(|judge| wanted.is_empty() || wanted.contains(&judge.0)) {
         println!("\n=== {name}");
         let begun = Instant::now();
-        let code = judge(name, &tools, &bcmr, &passed_on)?;
+        let code = judge(name, &tools, &bcmr, &passed_on, &mut findings)?;
         let word = match code {
             Some(0) => "nothing found".to_owned(),
             Some(NOT_RUN) => "NOT RUN".to_owned(),
-            Some(1) => "VIOLATIONS, see above".to_owned(),
+            Some(FOUND) => "VIOLATIONS, see above".to_owned(),
             code => format!("BROKEN JUDGE, exit {code:?}"),
         };
         summary.push((name, code, format!("{name:8} {:>7.1} s  {word}", begun.elapsed().as_secs_f64())));
@@ -72,7 +78,9 @@ pub fn judge_all(args: &[&str]) -> Result<Vec<&'static str>> {
     }
     let bad = summary.iter().filter(|(_, code, _)| !matches!(code, Some(0 | NOT_RUN))).count();
     if bad > 0 {
-        return Err(format!("{bad} of {} judges found something", summary.len()).into());
+        findings.truncate(NAMED);
+        let what = if findings.is_empty() { "a judge is broken".to_owned() } else { findings.join("; ") };
+        return Err(format!("{bad} of {} judges found something: {what}", summary.len()).into());
     }
     Ok(summary.iter().filter(|(_, code, _)| *code == Some(NOT_RUN)).map(|(name, ..)| **name).collect())
 }
@@ -91,8 +99,15 @@ fn usage() {
     );
 }
 
-fn judge(name: &str, tools: &Path, bcmr: &Path, more: &[String]) -> Result<Option<i32>> {
-    let status = Command::new("python3")
+/// Its exit code. What it finds is printed as it comes, and kept in `findings`.
+fn judge(
+    name: &str,
+    tools: &Path,
+    bcmr: &Path,
+    more: &[String],
+    findings: &mut Vec<String>,
+) -> Result<Option<i32>> {
+    let mut judge = Command::new("python3")
         .arg(sh::root().join("xtask/torture").join(format!("{name}.py")))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .arg("--tools")
@@ -101,9 +116,24 @@ fn judge(name: &str, tools: &Path, bcmr: &Path, more: &[String]) -> Result<Optio
         .arg(bcmr)
         .args(more)
         .stdin(Stdio::null())
-        .status()
+        .stdout(Stdio::piped())
+        .spawn()
         .map_err(|e| format!("python3: {e}"))?;
-    Ok(status.code())
+    let mut scenario = String::new();
+    for line in judge.stdout.take().into_iter().flat_map(|out| BufReader::new(out).split(b'\n')) {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        println!("{line}");
+        match line.strip_prefix("    ") {
+            Some(finding) => findings.push(format!("{scenario}: {finding}")),
+            None => scenario = scenario_of(&line).unwrap_or(name).to_owned(),
+        }
+    }
+    Ok(judge.wait()?.code())
+}
+
+/// The scenario that a judge's line of JSON is about.
+fn scenario_of(line: &str) -> Option<&str> {
+    line.split_once("\"scenario\": \"")?.1.split('"').next()
 }
 
 /// Compiles the two C programs into the target directory.

@@ -137,7 +137,8 @@ class Verdict:
         self.begun = time.time()
 
     def exit(self):
-        sys.exit(1 if self.bad else 0)
+        # Python's own exit code for an exception is 1: that is a broken judge, not a finding.
+        sys.exit(3 if self.bad else 0)
 
 
 def skip(why):
