@@ -90,6 +90,32 @@ fn a_large_file_over_a_line_that_breaks() {
     assert!(all >= 6, "BCMR_SEED={seed}: broken {all} times only");
 }
 
+/// A large text, whose blocks cross as one frame each: what goes on begins with a frame of its own, wherever the last one was cut.
+#[test]
+fn a_packed_text_over_a_line_that_breaks() {
+    const SIZE: u64 = 20 * MIB;
+    let seed = seed();
+    let mut random = Random(seed);
+    // Digits take half of a byte each, so half of it crosses.
+    let text: Vec<u8> =
+        noise(seed, SIZE as usize / 2).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect();
+    let mut all = 0;
+    for dir in BOTH {
+        let flags = "-C --checkpoint-size=4M --compress=zstd --parallel=1";
+        let tmp = Tmp::new();
+        let src = tmp.file("src", &text);
+        let (broken, sent) = until_done(dir, flags, &src, &tmp.p("dst"), |n| {
+            (n < 4).then(|| 100_000 + random.below(SIZE / 8))
+        });
+        assert!(fs::read(tmp.p("dst")).unwrap() == text, "BCMR_SEED={seed} {dir:?} {flags}");
+        assert_no_litter(tmp.path());
+        let most = broken * (100_000 + SIZE / 8) + SIZE * 6 / 10;
+        assert!(sent <= most, "BCMR_SEED={seed} {dir:?} {flags}: {sent} bytes for {SIZE}, {broken} breaks");
+        all += broken;
+    }
+    assert!(all >= 4, "BCMR_SEED={seed}: broken {all} times only");
+}
+
 /// Trees: small files, large ones, links between them.
 #[test]
 fn a_tree_over_a_line_that_breaks() {
