@@ -426,6 +426,8 @@ fn apply(
     if p.xattr || acl {
         let mut failed = None;
         let mut unheld = false;
+        // What found no room beside what is there, which may still become less.
+        let mut later: Vec<(CString, Vec<u8>)> = Vec::new();
         let copied = source.read(p.at_source, buffer, wanted, |name, value| {
             had_acl |= name == ACL_ACCESS;
             let value =
@@ -435,14 +437,13 @@ fn apply(
             if foreign {
                 had.push(name.to_owned());
             }
-            if let Err(e) = xattr::set(thing.of(), name, &value) {
-                failed.get_or_insert(e);
+            match xattr::set(thing.of(), name, &value) {
+                Ok(()) => {}
+                Err(e) if Code::of(&e) == Code::NoSpace => later.push((name.to_owned(), value.into_owned())),
+                Err(e) => _ = failed.get_or_insert(e),
             }
             Ok(())
         });
-        if let Some(e) = failed {
-            lost.push(loss(Op::SetAttributesOf, e));
-        }
         if unheld {
             lost.push(Fault::ours(Side::Dest, Op::SetAttributesOf, Code::MetadataLost, Reason::AclNotHeld));
         }
@@ -463,6 +464,14 @@ fn apply(
             }
             Ok(()) => {}
             Err(e) => lost.push(Fault { side: Side::Source, ..loss(Op::ReadAttributesOf, e) }),
+        }
+        for (name, value) in later {
+            if let Err(e) = xattr::set(thing.of(), &name, &value) {
+                failed.get_or_insert(e);
+            }
+        }
+        if let Some(e) = failed {
+            lost.push(loss(Op::SetAttributesOf, e));
         }
     }
     if let Some(mode) = mode.filter(|_| kind != Kind::Link && !holds) {

@@ -93,6 +93,31 @@ fn rsync_finds_nothing_to_do_in_memory() {
     }
 }
 
+/// ext4 keeps attributes in one block: those that a directory has must go before those that it is to have find room.
+#[test]
+fn attributes_that_fill_a_block_take_the_place_of_others() {
+    use rustix::fs::{XattrFlags, lsetxattr};
+    let test = "attributes_that_fill_a_block_take_the_place_of_others";
+    if !is_root() || !has_tool("mkfs.ext4") {
+        return skipped(test, "needs root and mkfs.ext4");
+    }
+    let tmp = Tmp::new();
+    let mount = match Mount::image("ext4", 64, &tmp.p("m")) {
+        Ok(mount) => mount,
+        Err(why) => return skipped(test, &why),
+    };
+    let (src, dst) = (mount.path().join("src"), mount.path().join("dst"));
+    let fill = |dir: &Path, name: &str| {
+        std::fs::create_dir(dir).unwrap();
+        let fits = |bytes: &usize| lsetxattr(dir, name, &vec![b'x'; *bytes], XattrFlags::empty()).is_ok();
+        (1..=60).rev().map(|n| n * 64).find(fits).expect("no attribute fits")
+    };
+    assert_eq!(fill(&src, "user.new"), fill(&dst, "user.old"));
+    let args = [OsStr::new("copy"), OsStr::new("--archive"), OsStr::new("-T")];
+    bcmr(args).args([&src, &dst]).run().ok();
+    judge(0, "over a full one", &src, &dst);
+}
+
 /// A file system that reserves room behind a file that grows must not find that room where holes are.
 #[test]
 fn holes_stay_holes_on_xfs() {
