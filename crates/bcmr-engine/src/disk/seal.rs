@@ -424,10 +424,8 @@ fn apply(
     let foreign = kind == Kind::Dir || stays || keep.default_acl;
     let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
-        let mut failed = None;
+        let mut setting = Setting::default();
         let mut unheld = false;
-        // What found no room beside what is there, which may still become less.
-        let mut later: Vec<(CString, Vec<u8>)> = Vec::new();
         let copied = source.read(p.at_source, buffer, wanted, |name, value| {
             had_acl |= name == ACL_ACCESS;
             let value =
@@ -437,11 +435,7 @@ fn apply(
             if foreign {
                 had.push(name.to_owned());
             }
-            match xattr::set(thing.of(), name, &value) {
-                Ok(()) => {}
-                Err(e) if Code::of(&e) == Code::NoSpace => later.push((name.to_owned(), value.into_owned())),
-                Err(e) => _ = failed.get_or_insert(e),
-            }
+            setting.set(thing, name, &value);
             Ok(())
         });
         if unheld {
@@ -465,14 +459,7 @@ fn apply(
             Ok(()) => {}
             Err(e) => lost.push(Fault { side: Side::Source, ..loss(Op::ReadAttributesOf, e) }),
         }
-        for (name, value) in later {
-            if let Err(e) = xattr::set(thing.of(), &name, &value) {
-                failed.get_or_insert(e);
-            }
-        }
-        if let Some(e) = failed {
-            lost.push(loss(Op::SetAttributesOf, e));
-        }
+        setting.end(thing, lost);
     }
     if let Some(mode) = mode.filter(|_| kind != Kind::Link && !holds) {
         // A directory's inherited setgid stays when the mode is not kept.
@@ -596,6 +583,37 @@ fn hold(thing: Thing<'_>, born: &Info, (meant, acl): (HeldStat, &AclToHold), los
     };
     if let Err(e) = held {
         lost.push(loss(Op::HoldOwnerOf, e));
+    }
+}
+
+/// Attributes of one thing as they are set.
+#[derive(Default)]
+struct Setting {
+    /// The first error.
+    failed: Option<io::Error>,
+    /// What found no room beside what was there, which may become less.
+    later: Vec<(CString, Vec<u8>)>,
+}
+
+impl Setting {
+    fn set(&mut self, thing: Thing<'_>, name: &CStr, value: &[u8]) {
+        match xattr::set(thing.of(), name, value) {
+            Ok(()) => {}
+            Err(e) if Code::of(&e) == Code::NoSpace => self.later.push((name.to_owned(), value.to_vec())),
+            Err(e) => _ = self.failed.get_or_insert(e),
+        }
+    }
+
+    /// Once what was there before is gone.
+    fn end(mut self, thing: Thing<'_>, lost: &mut Vec<Fault>) {
+        for (name, value) in &self.later {
+            if let Err(e) = xattr::set(thing.of(), name, value) {
+                self.failed.get_or_insert(e);
+            }
+        }
+        if let Some(e) = self.failed {
+            lost.push(loss(Op::SetAttributesOf, e));
+        }
     }
 }
 
