@@ -2,11 +2,14 @@
 //! know what is measured.
 
 use sh::Result;
+use std::process::Command;
 
 /// The first word is `bench`, `experiment` or `made`; paths are relative to where the user stands.
 pub fn run(words: &[&str]) -> Result {
-    let mut bench = sh::cargo();
-    bench.current_dir(std::env::current_dir()?);
-    bench.arg("run").arg("--manifest-path").arg(sh::root().join("Cargo.toml"));
-    sh::run(bench.args(["--quiet", "--locked", "--package", "bench", "--"]).args(words))
+    // Of the whole workspace, whose dependencies are there with its features: by itself it has others, built once more.
+    let mut build = sh::cargo();
+    build.arg("build").arg("--manifest-path").arg(sh::root().join("Cargo.toml"));
+    sh::run(build.args(["--quiet", "--locked", "--workspace", "--bin", "bench"]))?;
+    let mut bench = Command::new(sh::release_dir().with_file_name("debug").join("bench"));
+    sh::run(bench.current_dir(std::env::current_dir()?).args(words))
 }

@@ -381,9 +381,9 @@ fn oldest_compiler() -> Done {
 
 /// A slice of every judge of `cargo xtask torture`; all of each is `cargo xtask torture`.
 const SLICES: [&[&str]; 6] = [
-    // Nearly a hundred times `kill -9`, on each kind of copy and move, each followed by the same command again.
-    &["kill", "--runs", "6"],
-    &["inject", "--max", "8"],
+    // Some seventy times `kill -9`, on each kind of copy and move, each followed by the same command again.
+    &["kill", "--runs", "4"],
+    &["inject", "--max", "6"],
     &["tree", "--quick", "--trees", "1"],
     &["race", "--quick"],
     &["perm", "--quick"],

@@ -93,7 +93,7 @@ fn a_large_file_over_a_line_that_breaks() {
 /// A large text, whose blocks cross as one frame each: what goes on begins with a frame of its own, wherever the last one was cut.
 #[test]
 fn a_packed_text_over_a_line_that_breaks() {
-    const SIZE: u64 = 20 * MIB;
+    const SIZE: u64 = 16 * MIB;
     let seed = seed();
     let mut random = Random(seed);
     // Digits take half of a byte each, so half of it crosses.
