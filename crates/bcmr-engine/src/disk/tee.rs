@@ -559,11 +559,9 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; data as usize], hole).unwrap();
         let source = OwnedFd::from(file.try_clone().unwrap());
         let info = meta::Info::of(&source).unwrap();
-        if info.blocks * 512 >= info.size {
-            return; // This file system has no holes.
-        }
         let landed = std::fs::File::create_new(dir.path().join("landed")).unwrap();
-        let from = Source { fd: source.as_fd(), dev: info.dev, size: info.size, blocks: info.blocks };
+        // Fewer blocks than its length needs, also on a file system without holes.
+        let from = Source { fd: source.as_fd(), dev: info.dev, size: info.size, blocks: data / 512 };
         let how = Teeing {
             sparse: Sparse::Auto,
             stream: false,

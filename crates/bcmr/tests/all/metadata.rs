@@ -47,13 +47,14 @@ fn trees(place: &Path, can: Can, count: u64) {
 
 const UNTIL_2446: (i64, i64) = (i32::MIN as i64, 15_032_385_535);
 
-fn on_image(test: &str, kind: &str, mib: u64, times: (i64, i64), xattr_max: u64) {
+/// Runs a test on a new file system, where there can be one.
+fn on_image(test: &str, kind: &str, mib: u64, run: impl FnOnce(&Path)) {
     if !is_root() || !has_tool(&format!("mkfs.{kind}")) {
         return skipped(test, &format!("needs root and mkfs.{kind}"));
     }
     let tmp = Tmp::new();
     match Mount::image(kind, mib, &tmp.p("m")) {
-        Ok(mount) => trees(mount.path(), can(mount.path(), times, xattr_max), 6),
+        Ok(mount) => run(mount.path()),
         Err(why) => skipped(test, &why),
     }
 }
@@ -70,17 +71,18 @@ fn rsync_finds_nothing_to_do_where_the_tests_are() {
 
 #[test]
 fn rsync_finds_nothing_to_do_on_ext4() {
-    on_image("ext4", "ext4", 256, UNTIL_2446, 1500);
+    on_image("ext4", "ext4", 256, |place| trees(place, can(place, UNTIL_2446, 1500), 6));
 }
 
 #[test]
 fn rsync_finds_nothing_to_do_on_xfs() {
-    on_image("xfs", "xfs", 320, UNTIL_2446, 40_000);
+    on_image("xfs", "xfs", 320, |place| trees(place, can(place, UNTIL_2446, 40_000), 6));
 }
 
 #[test]
 fn rsync_finds_nothing_to_do_on_btrfs() {
-    on_image("btrfs", "btrfs", 320, (-60_000_000_000, 60_000_000_000), 8000);
+    let times = (-60_000_000_000, 60_000_000_000);
+    on_image("btrfs", "btrfs", 320, |place| trees(place, can(place, times, 8000), 6));
 }
 
 #[test]
@@ -97,25 +99,18 @@ fn rsync_finds_nothing_to_do_in_memory() {
 #[test]
 fn attributes_that_fill_a_block_take_the_place_of_others() {
     use rustix::fs::{XattrFlags, lsetxattr};
-    let test = "attributes_that_fill_a_block_take_the_place_of_others";
-    if !is_root() || !has_tool("mkfs.ext4") {
-        return skipped(test, "needs root and mkfs.ext4");
-    }
-    let tmp = Tmp::new();
-    let mount = match Mount::image("ext4", 64, &tmp.p("m")) {
-        Ok(mount) => mount,
-        Err(why) => return skipped(test, &why),
-    };
-    let (src, dst) = (mount.path().join("src"), mount.path().join("dst"));
-    let fill = |dir: &Path, name: &str| {
-        std::fs::create_dir(dir).unwrap();
-        let fits = |bytes: &usize| lsetxattr(dir, name, &vec![b'x'; *bytes], XattrFlags::empty()).is_ok();
-        (1..=60).rev().map(|n| n * 64).find(fits).expect("no attribute fits")
-    };
-    assert_eq!(fill(&src, "user.new"), fill(&dst, "user.old"));
-    let args = [OsStr::new("copy"), OsStr::new("--archive"), OsStr::new("-T")];
-    bcmr(args).args([&src, &dst]).run().ok();
-    judge(0, "over a full one", &src, &dst);
+    on_image("attributes_that_fill_a_block_take_the_place_of_others", "ext4", 64, |place| {
+        let (src, dst) = (place.join("src"), place.join("dst"));
+        let fill = |dir: &Path, name: &str| {
+            std::fs::create_dir(dir).unwrap();
+            let fits = |bytes: &usize| lsetxattr(dir, name, &vec![b'x'; *bytes], XattrFlags::empty()).is_ok();
+            (1..=60).rev().map(|n| n * 64).find(fits).expect("no attribute fits")
+        };
+        assert_eq!(fill(&src, "user.new"), fill(&dst, "user.old"));
+        let args = [OsStr::new("copy"), OsStr::new("--archive"), OsStr::new("-T")];
+        bcmr(args).args([&src, &dst]).run().ok();
+        judge(0, "over a full one", &src, &dst);
+    });
 }
 
 /// A file system that reserves room behind a file that grows must not find that room where holes are.
@@ -123,36 +118,29 @@ fn attributes_that_fill_a_block_take_the_place_of_others() {
 fn holes_stay_holes_on_xfs() {
     use crate::common::remote::{Dir, Far};
     use std::os::unix::fs::{FileExt, MetadataExt};
-    let test = "holes_stay_holes_on_xfs";
-    if !is_root() || !has_tool("mkfs.xfs") {
-        return skipped(test, "needs root and mkfs.xfs");
-    }
-    let tmp = Tmp::new();
-    let mount = match Mount::image("xfs", 320, &tmp.p("m")) {
-        Ok(mount) => mount,
-        Err(why) => return skipped(test, &why),
-    };
-    let src = mount.path().join("src");
-    let comb = std::fs::File::create(&src).unwrap();
-    comb.set_len(6 << 20).unwrap();
-    for n in 0..32 {
-        comb.write_all_at(&noise(n, 4096), n * (64 << 10)).unwrap();
-    }
-    comb.sync_all().unwrap();
-    let blocks = |path: &Path| std::fs::metadata(path).unwrap().blocks();
-    for flags in ["--archive", "--archive -V", "--archive -V --sync"] {
-        for way in [None, Some(Dir::Put), Some(Dir::Get)] {
-            let dst = mount.path().join("dst");
-            match way {
-                Some(dir) => dir.copy(&Far::pipe(), flags, &src, &dst).run().ok(),
-                None => bcmr(["copy"]).args(flags.split(' ')).args([&src, &dst]).run().ok(),
-            };
-            assert_eq!(std::fs::read(&src).unwrap(), std::fs::read(&dst).unwrap(), "{flags} {way:?}");
-            let (had, has) = (blocks(&src), blocks(&dst));
-            assert!(has <= 2 * had, "{flags} {way:?}: {had} sectors became {has}");
-            std::fs::remove_file(&dst).unwrap();
+    on_image("holes_stay_holes_on_xfs", "xfs", 320, |place| {
+        let src = place.join("src");
+        let comb = std::fs::File::create(&src).unwrap();
+        comb.set_len(6 << 20).unwrap();
+        for n in 0..32 {
+            comb.write_all_at(&noise(n, 4096), n * (64 << 10)).unwrap();
         }
-    }
+        comb.sync_all().unwrap();
+        let blocks = |path: &Path| std::fs::metadata(path).unwrap().blocks();
+        for flags in ["--archive", "--archive -V", "--archive -V --sync"] {
+            for way in [None, Some(Dir::Put), Some(Dir::Get)] {
+                let dst = place.join("dst");
+                match way {
+                    Some(dir) => dir.copy(&Far::pipe(), flags, &src, &dst).run().ok(),
+                    None => bcmr(["copy"]).args(flags.split(' ')).args([&src, &dst]).run().ok(),
+                };
+                assert_eq!(std::fs::read(&src).unwrap(), std::fs::read(&dst).unwrap(), "{flags} {way:?}");
+                let (had, has) = (blocks(&src), blocks(&dst));
+                assert!(has <= 2 * had, "{flags} {way:?}: {had} sectors became {has}");
+                std::fs::remove_file(&dst).unwrap();
+            }
+        }
+    });
 }
 
 /// Reading changes when a file was read last (where it was written since: relatime); a copy is to have what was before.
