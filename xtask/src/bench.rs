@@ -10,6 +10,6 @@ pub fn run(words: &[&str]) -> Result {
     let mut build = sh::cargo();
     build.arg("build").arg("--manifest-path").arg(sh::root().join("Cargo.toml"));
     sh::run(build.args(["--quiet", "--locked", "--workspace", "--bin", "bench"]))?;
-    let mut bench = Command::new(sh::release_dir().with_file_name("debug").join("bench"));
+    let mut bench = Command::new(sh::debug_dir().join("bench"));
     sh::run(bench.current_dir(std::env::current_dir()?).args(words))
 }

@@ -399,7 +399,7 @@ fn judges(depth: Depth) -> Done {
     if let Err(why) = sh::run(sh::cargo().args(BUILD)) {
         return Done::Failed(why.to_string());
     }
-    let bcmr = sh::release_dir().with_file_name("debug").join("bcmr");
+    let bcmr = sh::debug_dir().join("bcmr");
     let bcmr = bcmr.to_string_lossy();
     let (mut not_run, mut failed) = (Vec::new(), Vec::new());
     let all: [&[&str]; 1] = [&[]];
@@ -422,7 +422,7 @@ fn judges(depth: Depth) -> Done {
 /// program takes the words of all the others.
 fn experiments() -> Done {
     let out = sh::root().join("target/ci-experiments");
-    let bcmr = sh::release_dir().with_file_name("debug").join("bcmr");
+    let bcmr = sh::debug_dir().join("bcmr");
     let (out, bcmr) = (out.to_string_lossy(), bcmr.to_string_lossy());
     let built = sh::run(sh::cargo().args(BUILD));
     let few =

@@ -188,7 +188,7 @@ fn program_dir(site: &Site) -> Result<std::ffi::OsString> {
     let dir = site.p("bin");
     fs::create_dir(&dir)?;
     fs::create_dir(site.p("hold"))?;
-    let real = sh::release_dir().with_file_name("debug").join("bcmr");
+    let real = sh::debug_dir().join("bcmr");
     let script = format!(
         "#!/bin/sh\nhold={}/\"$3\"\nif [ \"$1\" = shard ] && [ -p \"$hold\" ]; then exec {real} \"$@\" -v > \"$hold\"; fi\nexec {real} \"$@\"\n",
         sh::text(&site.p("hold"))?,

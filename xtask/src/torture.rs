@@ -79,8 +79,9 @@ pub fn judge_all(args: &[&str]) -> Result<Vec<&'static str>> {
     let bad = summary.iter().filter(|(_, code, _)| !matches!(code, Some(0 | NOT_RUN))).count();
     if bad > 0 {
         findings.truncate(NAMED);
-        let what = if findings.is_empty() { "a judge is broken".to_owned() } else { findings.join("; ") };
-        return Err(format!("{bad} of {} judges found something: {what}", summary.len()).into());
+        let what =
+            if findings.is_empty() { "nothing found, but broken".to_owned() } else { findings.join("; ") };
+        return Err(format!("{bad} of {} judges did not pass: {what}", summary.len()).into());
     }
     Ok(summary.iter().filter(|(_, code, _)| *code == Some(NOT_RUN)).map(|(name, ..)| **name).collect())
 }

@@ -35,6 +35,11 @@ pub fn release_dir() -> PathBuf {
     target_dir().join("release")
 }
 
+/// Where `cargo build` puts its binaries.
+pub fn debug_dir() -> PathBuf {
+    target_dir().join("debug")
+}
+
 /// Runs with our own output streams; anything but success is an error that names the command.
 pub fn run(command: &mut Command) -> Result {
     let shown = show(command);
