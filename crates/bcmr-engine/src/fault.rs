@@ -40,6 +40,11 @@ impl Fault {
     pub(crate) fn mismatch() -> Fault {
         Fault::ours(Side::Source, Op::Receive, Code::Mismatch, Reason::NotWhatWasSent)
     }
+    /// Whether the same may go well another time: what is not allowed, or not possible there, will not.
+    pub(crate) fn may_pass(&self) -> bool {
+        let lasts = |code| matches!(code, Code::Denied | Code::Unsupported);
+        self.source.as_ref().is_some_and(|e| !lasts(Code::of(e)))
+    }
     pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
         let path = if self.side == Side::Source { src() } else { dst() };
         let note = self.note.map(Note::from);

@@ -719,7 +719,11 @@ impl Sys {
                     (how.observe)(job.bytes);
                     return Ok(());
                 }
-                return tee::write_whole(bytes, &job.info, dst, how, stream);
+                tee::write_whole(bytes, &job.info, dst, how, stream)?;
+                if how.verify == Verify::Cached && !stream {
+                    job.read_back = tee::is_read_back(dst, bytes, hand.scratch.buffer())?;
+                }
+                return Ok(());
             }
             Body::Wire(source) => {
                 job.rung = Some(Rung::ReadWrite);

@@ -103,7 +103,7 @@ fn copy_blocks(
             write_full_as(to.fd, at, piece, how.cache).map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
             landed
                 .as_mut()
-                .map_or(Ok(()), |room| same_again(to, at, piece, room.piece(piece.len()), how.cache))
+                .map_or(Ok(()), |room| same_again(to.fd, at, piece, room.piece(piece.len()), how.cache))
         };
         let (cv, _) = fill_block(start..end, true, room, read, write, observe)?;
         if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
@@ -119,9 +119,15 @@ fn copy_blocks(
 }
 
 /// Reads back what was written just now and compares.
-fn same_again(to: &Dest<'_>, at: u64, piece: &[u8], room: &mut [u8], cache: Cache) -> Result<(), Fault> {
-    let n = read_full_as(to.fd, at, room, cache).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))?;
+fn same_again(to: impl AsFd, at: u64, piece: &[u8], room: &mut [u8], cache: Cache) -> Result<(), Fault> {
+    let n = read_full_as(to, at, room, cache).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))?;
     if room.get(..n) == Some(piece) { Ok(()) } else { Err(not_what_was_read()) }
+}
+
+/// Reads back a small file that was written whole, where `room` is enough for it: returns whether it is.
+pub(super) fn is_read_back(to: &OwnedFd, bytes: &[u8], room: &mut [u8]) -> Result<bool, Fault> {
+    let Some(room) = room.get_mut(..bytes.len()) else { return Ok(false) };
+    same_again(to, 0, bytes, room, Cache::Keep).map(|()| true)
 }
 
 fn not_what_was_read() -> Fault {
@@ -182,6 +188,10 @@ pub(super) fn copy(
     }
     let (mut ends_in_hole, mut is_short) = (false, false);
     let all = std::iter::once(0..from.size);
+    // What is written whole is read back piece by piece; what has holes, once it has its length.
+    let read_back = how.read_back && !stream && !holey && sparse != Sparse::Always;
+    let room = scratch.buffer();
+    let (room, landed) = if read_back { room.split_at_mut(room.len() / 2) } else { (room, &mut [][..]) };
     let extents: Box<dyn Iterator<Item = _>> =
         if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all) };
     for extent in extents {
@@ -192,13 +202,16 @@ pub(super) fn copy(
         // The last stretch is read to the end of the file, whatever the size said: procfs says 0.
         let end = if extent.end >= from.size { u64::MAX } else { extent.end };
         let piece = |at, room: &mut [u8]| read_full_as(from.fd, at, room, cache).map_err(read);
-        at = in_pieces(at..end, scratch.buffer(), piece, |at, bytes| {
+        at = in_pieces(at..end, room, piece, |at, bytes| {
             hasher.update(bytes);
             ends_in_hole = sparse == Sparse::Always && is_zero(bytes);
             if stream {
                 write_stream(to.fd, bytes).map_err(write)?;
             } else if !ends_in_hole {
                 write_full_as(to.fd, at, bytes, cache).map_err(write)?;
+            }
+            if let Some(landed) = landed.get_mut(..bytes.len()).filter(|_| read_back) {
+                same_again(to.fd, at, bytes, landed, cache)?;
             }
             if observe(bytes.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
         })?;
@@ -216,7 +229,7 @@ pub(super) fn copy(
     if ends_in_hole || (holey && is_short) {
         meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
-    Ok(Hashed { bytes: at, hash: hasher.finalize(), read_back: false })
+    Ok(Hashed { bytes: at, hash: hasher.finalize(), read_back })
 }
 
 /// Writes what comes piece by piece. The hash comes back when `how` wants it or the sender has one to compare with;

@@ -6,7 +6,7 @@
 //! (docs/durability.md).
 
 use crate::disk::sys::Sys;
-use crate::disk::{Disk, Keep};
+use crate::disk::{Disk, Fault, Keep};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Action;
 use crate::node::Node;
@@ -160,6 +160,13 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         Some((landed, failed))
     }
 
+    /// An entry of `pair` lacks something that the same command may give it: of the marked directories nothing is taken
+    /// away.
+    pub(crate) fn left_unsealed(&self, pair: &Slot<S, D>) {
+        self.is_unsealed.store(true, Ordering::Relaxed);
+        pair.mark_incomplete();
+    }
+
     /// One entry is done.
     pub(crate) fn done_one(&self) {
         if !self.once_more.load(Ordering::Relaxed) {
@@ -301,8 +308,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         let moved = match settled {
             Ok(moved) => moved,
             Err(e) => {
-                self.is_unsealed.store(true, Ordering::Relaxed);
-                pair.mark_incomplete();
+                self.left_unsealed(pair);
                 return self.tally.fail(e);
             }
         };
@@ -324,9 +330,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
                 let keep = Keep { was_there: !ours, ..dst.keep };
                 let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
-                // What is not allowed, or not possible there, will not be the next time either.
-                let lasts = |code| matches!(code, Code::Denied | Code::Unsupported);
-                if lost.iter().any(|fault| fault.source.as_ref().is_some_and(|e| !lasts(Code::of(e)))) {
+                if lost.iter().any(Fault::may_pass) {
                     self.is_unsealed.store(true, Ordering::Relaxed);
                 }
                 self.losses.tell(lost, || pair.src.node().path(), || dst.node.path());

@@ -345,7 +345,12 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 // Sizes and times are believed of what was not touched since the run that copied it began. Where times are
                 // kept more coarsely, or a name of it was taken away, only its content tells.
                 let is_untouched = same(info, there) && info.ctime < since;
-                if is_untouched && !self.hooks.proves() {
+                // What was gone through once, and not kept as it was, this very run has read back or proved.
+                let is_proved = || {
+                    self.once_more().load(Ordering::Relaxed)
+                        && decide(info, Some(there), self.policy) != Verdict::Keep
+                };
+                if is_untouched && (!self.hooks.proves() || is_proved()) {
                     Some(true)
                 } else if is_file {
                     prove(Proof::Content, there)?
@@ -782,7 +787,17 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             if (linking || job.from_basis) && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
             }
-            self.hooks.landed(pair, src_name, (&job.info, job.hash.as_ref()), self.devices(), &self.tally);
+            if self.hooks.takes_away() && job.lost.iter().any(Fault::may_pass) {
+                // The same command may give it what it lacks, and needs the source for that.
+                job.lost.iter_mut().filter(|fault| fault.may_pass()).for_each(|fault| {
+                    fault.note.get_or_insert(Reason::KeptAtSource);
+                });
+                self.dirs.left_unsealed(pair);
+                self.hooks.kept(pair, src_name, &job.info);
+            } else {
+                let seen = (&job.info, job.hash.as_ref());
+                self.hooks.landed(pair, src_name, seen, self.devices(), &self.tally);
+            }
             // It may have been begun with a session, and was finished without one.
             if pair.dst.is_unfinished(dst_name) {
                 self.finished_otherwise(pair, src_name, dst_name);

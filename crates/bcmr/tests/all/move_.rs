@@ -4,6 +4,7 @@ use crate::common::all_cases;
 use crate::table::*;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -628,6 +629,44 @@ fn after_a_failed_sync_every_source_stays() {
         let done = finish(command("strace", &words, here.path()), "").exits(1);
         assert!(files(here.path()) == before, "{what}: not all is at the source: {}", done.stderr);
         assert_eq!(done.stderr.matches("kept at the source").count(), 1, "{what}: {}", done.stderr);
+    }
+}
+
+/// What could not be given its mode or its time for a reason that may pass stays at the source: the same command gives
+/// it both.
+#[test]
+fn what_could_not_be_sealed_stays() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    for (n, call) in ["fchmod", "utimensat"].into_iter().enumerate() {
+        let here = scratch();
+        plant(here.path(), "f s/a A\nz s/b 100000\nd s/t@2000\nf s/t/c C\nz s/t/e 70000");
+        for name in ["a", "b", "t/c", "t/e"] {
+            let mode = fs::Permissions::from_mode(0o604);
+            let path = at(&here, &format!("s/{name}"));
+            fs::set_permissions(&path, mode).unwrap();
+            fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
+        // The two tops are no part of the move.
+        let inside = |top: &Path| -> Tree {
+            everything(top).into_iter().filter(|(name, _)| !name.is_empty()).collect()
+        };
+        let whole = inside(&at(&here, "s"));
+        let dst = at(&far, &n.to_string());
+        fs::create_dir(&dst).unwrap();
+        plant(&dst, "f a OLD");
+        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=EIO:when=1+"));
+        let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let line = format!("{BCMR} move -f s/a s/b s/t {}", dst.display());
+        words.extend(line.split(' '));
+        let done = finish(command("strace", &words, here.path()), "").exits(1);
+        assert_same(&whole, &inside(&at(&here, "s")), &done.stderr);
+        assert!(done.stderr.contains("kept at the source"), "{call}: {}", done.stderr);
+        bcmr(&format!("move -f s/a s/b s/t {}", dst.display()), here.path()).exits(0);
+        assert!(look(&at(&here, "s")).is_empty(), "{call}: not all has gone");
+        assert_same(&whole, &inside(&dst), call);
     }
 }
 
