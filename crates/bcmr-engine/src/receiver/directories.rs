@@ -102,26 +102,33 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             let at = dst.node.path();
             return Err(Error::ours(Code::Refused, Op::MoveTo, at, Reason::SameFile));
         }
-        let met = if dst.is_made() { None } else { tree::stand(self.disk, &dst.dir, src) };
+        let at = dst.node.path();
+        let fail = |op: Op| {
+            let path = at.clone();
+            move |e| Error::os(op, path, e)
+        };
+        // What was made just now is marked.
+        let mut stand = match (dst.is_made(), takes_away) {
+            (true, _) => Some(MoveState::Filling),
+            (false, true) => tree::read_stand(self.disk, &dst.dir, src).map_err(fail(Op::Read))?,
+            (false, false) => tree::stand(self.disk, &dst.dir, src),
+        };
+        let met = stand.filter(|_| !dst.is_made());
         if takes_away && matches!(met, Some(MoveState::Landed { .. })) {
             // R8: an earlier run has sealed it.
         } else if met.is_some() {
             dst.made_by = MadeBy::InterruptedCopy;
         } else if !dst.is_made() && takes_away {
             // An empty directory that was there already would not be empty any more when the same command is run again.
-            let fail = |op: Op| {
-                let path = dst.node.path();
-                move |e| Error::os(op, path, e)
-            };
             let is_empty = tree::is_empty(self.disk, &dst.dir).map_err(fail(Op::ListDirectory))?;
             if !is_empty && self.policy.leaving == Leaving::Goes {
                 return Err(not_empty(&dst.node.path()));
             }
             if is_empty {
                 mark(&dst.dir).map_err(fail(Op::Mark))?;
+                stand = Some(MoveState::Filling);
             }
         }
-        let stand = tree::stand(self.disk, &dst.dir, src);
         if takes_away {
             dst.stand = stand;
         }

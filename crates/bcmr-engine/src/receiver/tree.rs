@@ -5,6 +5,7 @@
 //! seen from the files themselves.
 
 use crate::disk::Disk;
+use crate::error::Code;
 use crate::receiver::dest::MoveState;
 use crate::stage::Home;
 use fastcopy::dir::NameBuf;
@@ -61,8 +62,17 @@ pub(crate) fn is_marked<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> bool 
     stand(disk, dir, source).is_some()
 }
 
-/// How far `dir` has come, if it is marked as what `source` becomes.
+/// How far `dir` has come, if it is marked as what `source` becomes. Whatever cannot be read is no mark: then the target
+/// means what it always means.
 pub(crate) fn stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> Option<MoveState> {
+    read_stand(disk, dir, source).unwrap_or(None)
+}
+
+/// The same for a move, which takes sources away by it: a disk that fails to read is an error.
+///
+/// # Errors
+/// EIO and what else the disk itself fails with.
+pub(crate) fn read_stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> io::Result<Option<MoveState>> {
     let read = || -> io::Result<Option<MoveState>> {
         let file = disk.open_to_read(dir, name(disk, dir)?.as_name())?;
         let mut bytes = [0; LANDED_BYTES];
@@ -70,8 +80,10 @@ pub(crate) fn stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> Option<Mo
         let is_file = disk.file_info(&file)?.kind == Kind::File;
         Ok(decode(bytes.get(..n).unwrap_or_default(), source).filter(|_| is_file))
     };
-    // Whatever cannot be read is no mark: then the target means what it always means.
-    read().unwrap_or(None)
+    match read() {
+        Err(e) if Code::of(&e) != Code::Io => Ok(None),
+        read => read,
+    }
 }
 
 /// A power cut may leave a part of what a move adds: then nothing was taken away yet.
