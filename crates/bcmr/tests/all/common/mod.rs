@@ -862,12 +862,13 @@ impl Drop for Attacker {
     }
 }
 
-/// Repeats while an attack runs: for some seconds and at least a few times, so that a slow machine tests something
-/// and a fast one tests much.
+/// Repeats while an attack runs: for two seconds (for ten where all is tried) and at least a few times, so that a slow
+/// machine tests something and a fast one tests much.
 pub fn for_a_while(mut once: impl FnMut(usize)) {
     let began = Instant::now();
+    let time = Duration::from_secs(if all_cases() { 10 } else { 2 });
     for round in 0.. {
-        if round >= 5 && began.elapsed() > Duration::from_secs(3) {
+        if round >= 5 && began.elapsed() > time {
             return;
         }
         once(round);
