@@ -18,7 +18,7 @@ use crate::receiver::directories::{Directories, Landed, Marks, SlotHold};
 use crate::receiver::land::{Outdated, SYNC_ALL, is_left, land, land_resumable, outdated};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
-use crate::receiver::plan::{Proof, Verdict, decide, same, stale_by};
+use crate::receiver::plan::{Otherwise, Proof, Verdict, decide, same, stale_by};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::tally::Tally;
 use fastcopy::Rung;
@@ -345,10 +345,14 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 // Sizes and times are believed of what was not touched since the run that copied it began. Where times are
                 // kept more coarsely, or a name of it was taken away, only its content tells.
                 let is_untouched = same(info, there) && info.ctime < since;
-                // What was gone through once, and not kept as it was, this very run has read back or proved.
+                // What was gone through once, and neither failed nor was kept unread, this very run has read back or proved.
                 let is_proved = || {
                     self.once_more().load(Ordering::Relaxed)
-                        && decide(info, Some(there), self.policy) != Verdict::Keep
+                        && self.tally.failed.load(Ordering::Relaxed) == 0
+                        && matches!(
+                            decide(info, Some(there), self.policy),
+                            Verdict::Replace | Verdict::KeepIf(_, Otherwise::Replace)
+                        )
                 };
                 if is_untouched && (!self.hooks.proves() || is_proved()) {
                     Some(true)
