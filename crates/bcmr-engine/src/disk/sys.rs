@@ -393,10 +393,12 @@ impl Phases for Sys {
         for job in jobs.iter_mut().filter(written) {
             if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
                 let cache = if job.leave.is_some() { uncached::cache_of(file) } else { Cache::Keep };
-                let proved = if job.read_back {
-                    tee::ends_at(file, job.bytes, how)
-                } else {
-                    tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch)
+                let proved = match &job.body {
+                    _ if job.read_back => tee::ends_at(file, job.bytes, how),
+                    Body::Bytes(bytes) if how.verify == Verify::Cached => {
+                        tee::read_back_whole(file, bytes, how, cache, &mut hand.scratch)
+                    }
+                    _ => tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch),
                 };
                 if let Err(fault) = proved {
                     job.fault = Some(fault);
@@ -719,11 +721,7 @@ impl Sys {
                     (how.observe)(job.bytes);
                     return Ok(());
                 }
-                tee::write_whole(bytes, &job.info, dst, how, stream)?;
-                if how.verify == Verify::Cached && !stream {
-                    job.read_back = tee::is_read_back(dst, bytes, hand.scratch.buffer())?;
-                }
-                return Ok(());
+                return tee::write_whole(bytes, &job.info, dst, how, stream);
             }
             Body::Wire(source) => {
                 job.rung = Some(Rung::ReadWrite);

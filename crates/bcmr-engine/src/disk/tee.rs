@@ -118,16 +118,11 @@ fn copy_blocks(
     }
 }
 
-/// Reads back what was written just now and compares.
+/// Reads back what was written just now, into `room` that is at least as long, and compares.
 fn same_again(to: impl AsFd, at: u64, piece: &[u8], room: &mut [u8], cache: Cache) -> Result<(), Fault> {
+    let room = room.get_mut(..piece.len()).unwrap_or_default();
     let n = read_full_as(to, at, room, cache).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))?;
     if room.get(..n) == Some(piece) { Ok(()) } else { Err(not_what_was_read()) }
-}
-
-/// Reads back a small file that was written whole, where `room` is enough for it: returns whether it is.
-pub(super) fn is_read_back(to: &OwnedFd, bytes: &[u8], room: &mut [u8]) -> Result<bool, Fault> {
-    let Some(room) = room.get_mut(..bytes.len()) else { return Ok(false) };
-    same_again(to, 0, bytes, room, Cache::Keep).map(|()| true)
 }
 
 fn not_what_was_read() -> Fault {
@@ -191,7 +186,8 @@ pub(super) fn copy(
     // What is written whole is read back piece by piece; what has holes, once it has its length.
     let read_back = how.read_back && !stream && !holey && sparse != Sparse::Always;
     let room = scratch.buffer();
-    let (room, landed) = if read_back { room.split_at_mut(room.len() / 2) } else { (room, &mut [][..]) };
+    let half = room.len() / if read_back { 2 } else { 1 };
+    let (room, landed) = room.split_at_mut(half);
     let extents: Box<dyn Iterator<Item = _>> =
         if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all) };
     for extent in extents {
@@ -210,7 +206,7 @@ pub(super) fn copy(
             } else if !ends_in_hole {
                 write_full_as(to.fd, at, bytes, cache).map_err(write)?;
             }
-            if let Some(landed) = landed.get_mut(..bytes.len()).filter(|_| read_back) {
+            if read_back {
                 same_again(to.fd, at, bytes, landed, cache)?;
             }
             if observe(bytes.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
@@ -507,6 +503,22 @@ pub(super) fn read_back(
     if end == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
 }
 
+/// The same for a file of which all `bytes` are at hand: they are compared, not hashed again.
+pub(super) fn read_back_whole(
+    file: &OwnedFd,
+    bytes: &[u8],
+    how: &Fill<'_>,
+    cache: Cache,
+    scratch: &mut Scratch,
+) -> Result<(), Fault> {
+    let (room, mut at) = (scratch.buffer(), 0);
+    for piece in bytes.chunks(room.len().max(1)) {
+        same_again(file, at, piece, room, cache)?;
+        at += piece.len() as u64;
+    }
+    ends_at(file, at, how)
+}
+
 /// What `-V=direct` asks for and the file system does not have is no proof.
 pub(crate) fn no_direct(e: io::Error) -> Fault {
     let note = Reason::NoDirectReads;
@@ -525,37 +537,48 @@ mod tests {
     use crate::policy::{Durability, Reflink};
     use std::path::Path;
 
-    /// S8: what a device under the page cache does is no part of `-V`; that a write did nothing is.
+    /// S8: what a device under the page cache does is no part of `-V`; that a write did nothing is. In one piece, in several,
+    /// and by blocks.
     #[test]
     fn what_is_read_back_on_the_way_is_what_was_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let bytes = 3 * BLOCK_BYTES + 100;
-        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8 + 1).collect();
-        std::fs::write(dir.path().join("source"), &data).unwrap();
-        let source = OwnedFd::from(std::fs::File::open(dir.path().join("source")).unwrap());
-        let landed = std::fs::File::create_new(dir.path().join("landed")).unwrap();
-        let both = |file| OwnedFd::from(std::fs::File::options().read(true).write(true).open(file).unwrap());
-        let info = meta::Info::of(&source).unwrap();
-        let from = Source { fd: source.as_fd(), dev: info.dev, size: info.size, blocks: bytes };
-        let copied = |to: &OwnedFd, read_back| {
-            let cache = Cache::Keep;
-            let (sparse, threads, preallocate) = (Sparse::Auto, 2, false);
-            let how = Teeing { sparse, stream: false, threads, preallocate, read_back, cache };
-            let to = Dest { fd: to.as_fd(), dev: 0 };
-            copy(&from, &to, how, &mut Scratch::new(), &|_| true).map(|done| (done.hash, done.read_back))
-        };
-        let good = both(dir.path().join("landed"));
-        for read_back in [false, true] {
-            assert_eq!(copied(&good, read_back).unwrap(), (blake3::hash(&data), read_back));
+        for bytes in [100, BLOCK_BYTES - 1, 3 * BLOCK_BYTES + 100] {
+            let dir = tempfile::tempdir().unwrap();
+            let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8 + 1).collect();
+            std::fs::write(dir.path().join("source"), &data).unwrap();
+            let source = OwnedFd::from(std::fs::File::open(dir.path().join("source")).unwrap());
+            let landed = std::fs::File::create_new(dir.path().join("landed")).unwrap();
+            let both =
+                |file| OwnedFd::from(std::fs::File::options().read(true).write(true).open(file).unwrap());
+            let info = meta::Info::of(&source).unwrap();
+            let from = Source { fd: source.as_fd(), dev: info.dev, size: info.size, blocks: bytes };
+            let copied = |to: &OwnedFd, read_back| {
+                let cache = Cache::Keep;
+                let (sparse, threads, preallocate) = (Sparse::Auto, 2, false);
+                let how = Teeing { sparse, stream: false, threads, preallocate, read_back, cache };
+                let to = Dest { fd: to.as_fd(), dev: 0 };
+                copy(&from, &to, how, &mut Scratch::new(), &|_| true).map(|done| (done.hash, done.read_back))
+            };
+            let good = both(dir.path().join("landed"));
+            for read_back in [false, true] {
+                assert_eq!(copied(&good, read_back).unwrap(), (blake3::hash(&data), read_back));
+            }
+            let how = Fill { verify: Verify::Cached, ..crate::disk::model::PLAIN };
+            let whole = |file| {
+                read_back_whole(file, &data, &how, Cache::Keep, &mut Scratch::new()).map_err(|e| e.code)
+            };
+            ends_at(&good, bytes, &how).unwrap();
+            whole(&good).unwrap();
+            landed.set_len(bytes + 1).unwrap();
+            assert_eq!(ends_at(&good, bytes, &how).unwrap_err().op, Op::Verify);
+            assert_eq!(whole(&good), Err(Code::Mismatch));
+            landed.set_len(bytes - 1).unwrap();
+            assert_eq!(whole(&good), Err(Code::Mismatch));
+            // What takes every byte and has none of them.
+            let null = both(Path::new("/dev/null").to_path_buf());
+            assert!(copied(&null, false).is_ok());
+            assert_eq!(copied(&null, true).err().map(|fault| fault.code), Some(Code::Mismatch));
+            assert_eq!(whole(&null), Err(Code::Mismatch));
         }
-        let how = Fill { verify: Verify::Cached, ..crate::disk::model::PLAIN };
-        ends_at(&good, bytes, &how).unwrap();
-        landed.set_len(bytes + 1).unwrap();
-        assert_eq!(ends_at(&good, bytes, &how).unwrap_err().op, Op::Verify);
-        // What takes every byte and has none of them.
-        let null = both(Path::new("/dev/null").to_path_buf());
-        assert!(copied(&null, false).is_ok());
-        assert_eq!(copied(&null, true).err().map(|fault| fault.code), Some(Code::Mismatch));
     }
 
     /// What a read does not give of a stretch of data is missing, and is not hashed as a hole.
