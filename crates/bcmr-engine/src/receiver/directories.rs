@@ -98,14 +98,13 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         }
         let mark = |dir: &D::Dir| tree::mark(self.disk, dir, src);
         let mut dst = above.enter_marked(self.disk, to, self.policy, &mark)?;
+        let at = dst.node.path();
         if takes_away && dst.info.id() == src.id() {
-            let at = dst.node.path();
             return Err(Error::ours(Code::Refused, Op::MoveTo, at, Reason::SameFile));
         }
-        let at = dst.node.path();
         let fail = |op: Op| {
-            let path = at.clone();
-            move |e| Error::os(op, path, e)
+            let at = &at;
+            move |e| Error::os(op, at, e)
         };
         // What was made just now is marked.
         let mut stand = match (dst.is_made(), takes_away) {
@@ -122,7 +121,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             // An empty directory that was there already would not be empty any more when the same command is run again.
             let is_empty = tree::is_empty(self.disk, &dst.dir).map_err(fail(Op::ListDirectory))?;
             if !is_empty && self.policy.leaving == Leaving::Goes {
-                return Err(not_empty(&dst.node.path()));
+                return Err(not_empty(&at));
             }
             if is_empty {
                 mark(&dst.dir).map_err(fail(Op::Mark))?;
@@ -167,8 +166,8 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         Some((landed, failed))
     }
 
-    /// An entry of `pair` lacks something that the same command may give it: of the marked directories nothing is taken
-    /// away.
+    /// `pair` or an entry of it lacks something that the same command may give it: a move takes away neither, and nothing of
+    /// the marked directories.
     pub(crate) fn left_unsealed(&self, pair: &Slot<S, D>) {
         self.is_unsealed.store(true, Ordering::Relaxed);
         pair.mark_incomplete();
@@ -338,7 +337,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 let keep = Keep { was_there: !ours, ..dst.keep };
                 let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
                 if lost.iter().any(Fault::may_pass) {
-                    self.is_unsealed.store(true, Ordering::Relaxed);
+                    self.left_unsealed(pair);
                 }
                 self.losses.tell(lost, || pair.src.node().path(), || dst.node.path());
             }

@@ -670,6 +670,31 @@ fn what_could_not_be_sealed_stays() {
     }
 }
 
+/// So does a directory, where it is merged into one that was there.
+#[test]
+fn a_directory_that_could_not_be_sealed_stays() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    let here = scratch();
+    plant(here.path(), "d s/t/void\nf s/t/c C");
+    fs::set_permissions(at(&here, "s/t/void"), fs::Permissions::from_mode(0o750)).unwrap();
+    plant(far.path(), "f t/own OWN");
+    let line = format!("move -j1 --merge s/t {}", far.path().display());
+    let inject = "inject=fchmod:error=EIO";
+    let mut words =
+        vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fchmod", "-e", inject, BCMR];
+    words.extend(line.split(' '));
+    let done = finish(command("strace", &words, here.path()), "").exits(1);
+    assert!(at(&here, "s/t/void").is_dir(), "{}", done.stderr);
+    bcmr(&line, here.path()).exits(0);
+    assert!(!at(&here, "s/t").exists());
+    let mode = fs::metadata(far.path().join("t/void")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o750);
+    assert_eq!(look(&far.path().join("t")).len(), 3);
+}
+
 /// `--merge` on one file system: entries are renamed (same inode), emptied directories go, all others stay.
 #[test]
 fn merge_renames() {

@@ -257,6 +257,34 @@ fn what_cannot_be_synced_over_there_stays() {
     }
 }
 
+/// What could not be given its mode or its time over there, for a reason that may pass, stays; the same command ends the
+/// move. A directory, and a file by itself.
+#[test]
+fn what_cannot_be_sealed_over_there_stays() {
+    if !has_tool("strace") {
+        return skipped("moves that cannot be sealed", "no strace");
+    }
+    for (call, (src, dst)) in
+        [("fchmod", ("s", "d")), ("utimensat", ("s", "d")), ("utimensat", ("s/large", "into"))]
+    {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        plant(&tmp);
+        tmp.dir("into");
+        let strace = format!("strace -f -qq -o /dev/null -e trace={call} -e inject={call}:error=EIO");
+        let ran = moves(&far.with("FAR_RUN", strace), Way::Put, "", &tmp, (src, dst)).run();
+        assert_eq!(ran.code, 1, "{call} {src}: {}", ran.err);
+        assert_same(&tmp.p("as it was"), &tmp.p("s"), EVERYTHING);
+        moves(&Far::pipe(), Way::Put, "", &tmp, (src, dst)).run().ok();
+        if dst == "d" {
+            arrived(&tmp, dst, call);
+        } else {
+            assert!(!tmp.p(src).exists(), "{call}: it is left at the source");
+            let time = |at: &str| fs::metadata(tmp.p(at)).unwrap().modified().unwrap();
+            assert_eq!(time("into/large"), time("as it was/large"));
+        }
+    }
+}
+
 /// Whatever call fails on the other machine, be it the source's or the destination's: everything is at one of the two places as
 /// it was, and the same command brings what stayed.
 #[test]
