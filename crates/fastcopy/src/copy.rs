@@ -24,6 +24,9 @@ use crate::splice::{seek_to, sendfile};
 /// Files (and ranges) shorter than this are read and written through a buffer, bytes: a call that copies inside the kernel
 /// copies the bytes once instead of twice, and has a pipe to fill and empty for it.
 const KERNEL_MIN: u64 = 16 << 10;
+/// Files shorter than this are written from a buffer when they are in one already, bytes: who read a file before knowing its
+/// length needs one look at it instead of two, and no call more.
+const WHOLE_MAX: u64 = 64 << 10;
 /// Files shorter than this are written rather than cloned with [`Reflink::Auto`], bytes: a clone costs a transaction of
 /// the file system, which takes longer than writing a block or two. Not so where the target is [`Target::Share`].
 const CLONE_MIN: u64 = 8 << 10;
@@ -225,8 +228,8 @@ pub fn clone_file(
     Job::new(src, dst, rungs, opts, observe).clone(src.size)
 }
 
-/// Files between these devices that are shorter than this are read and written through a buffer, bytes: who has read one whole
-/// already, before it is copied, may as well write it.
+/// Files between these devices that are shorter than this are best read whole before anything else is asked, and written from
+/// there, bytes.
 #[must_use]
 pub fn buffered_below(rungs: &Rungs, reflink: Reflink, src_dev: u64, dst: &Dest<'_>) -> u64 {
     let pair = rungs.pair(src_dev, dst.dev);
@@ -235,7 +238,7 @@ pub fn buffered_below(rungs: &Rungs, reflink: Reflink, src_dev: u64, dst: &Dest<
         (None, Reflink::Auto) if rungs.may_here(Rung::Clone, pair) => {
             if Rungs::target(pair, || ask_target(dst.fd)) == Target::Share { 0 } else { CLONE_MIN }
         }
-        (None, Reflink::Auto | Reflink::Never) => KERNEL_MIN,
+        (None, Reflink::Auto | Reflink::Never) => WHOLE_MAX,
     }
 }
 
