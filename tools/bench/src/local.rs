@@ -127,7 +127,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
     eprintln!();
     let mut records = Vec::new();
     for tool in &tools {
-        let counted = options.strace && (!tool.guest) && sh::which("strace").is_some();
+        let counted = options.strace && !tool.guest && measure::counts_calls();
         let calls = if counted {
             let dst = bench.prepare(tool)?;
             let calls = measure::calls(&bench.turns.argv(tool.line, &dst)?, &options.dir)?;
