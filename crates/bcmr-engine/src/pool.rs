@@ -1,33 +1,52 @@
 //! Workers over tasks, where a task may leave more tasks behind.
 //!
 //! Must not know what a task is. The calling thread is the first worker; others are started only once there is
-//! something for them to do, so that copying one small file starts no thread. The newest task goes first: depth
-//! before breadth keeps few directories open and the stack short. Or tasks have an order, and what they found is passed
-//! on in it, whichever worker is done first.
+//! something for them to do, so that copying one small file starts no thread. Each worker takes the newest of the tasks that it
+//! left itself: depth before breadth keeps few directories open and the stack short. One that has none takes what waits
+//! longest of another's, so that workers are in parts of a tree that are far from each other, and seldom meet at a lock of
+//! the file system. Or tasks have an order, and what they found is passed on in it, whichever worker is done first.
 
 use crate::ordered::{Seat, TaskOrder};
+use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
+/// The number of the calling thread.
+const FIRST: usize = 0;
+
 /// Tasks that nobody does yet.
 enum Tasks<T, F> {
-    /// The newest last, and those that wait until no other is left or running elsewhere could produce one.
-    Newest { stack: Vec<T>, later: Vec<T> },
+    /// Of each worker, by its number, the newest last; and those that wait until no other is left or running elsewhere
+    /// could produce one.
+    Newest { stacks: Vec<VecDeque<T>>, later: Vec<T> },
     /// In their order, with those that are being done.
     InOrder(TaskOrder<T, F>),
 }
 
 impl<T, F> Tasks<T, F> {
-    fn push(&mut self, behind: Option<Seat>, task: T) {
+    /// Leaves a task of a worker.
+    fn push(&mut self, worker: usize, behind: Option<Seat>, task: T) {
         match self {
-            Tasks::Newest { stack, .. } => stack.push(task),
+            Tasks::Newest { stacks, .. } => {
+                if stacks.len() <= worker {
+                    stacks.resize_with(worker + 1, VecDeque::new);
+                }
+                if let Some(stack) = stacks.get_mut(worker) {
+                    stack.push_back(task);
+                }
+            }
             Tasks::InOrder(order) => order.push(behind, task),
         }
     }
 
-    fn take(&mut self) -> Option<(Option<Seat>, T)> {
+    /// A task for a worker.
+    fn take(&mut self, worker: usize) -> Option<(Option<Seat>, T)> {
         match self {
-            Tasks::Newest { stack, later } => Some((None, stack.pop().or_else(|| later.pop())?)),
+            Tasks::Newest { stacks, later } => {
+                let own = stacks.get_mut(worker).and_then(VecDeque::pop_back);
+                let longest = || stacks.iter_mut().max_by_key(|stack| stack.len())?.pop_front();
+                Some((None, own.or_else(longest).or_else(|| later.pop())?))
+            }
             Tasks::InOrder(order) => order.take().map(|(seat, task)| (Some(seat), task)),
         }
     }
@@ -35,14 +54,14 @@ impl<T, F> Tasks<T, F> {
     /// Whether an ordinary task waits.
     fn is_waiting(&self) -> bool {
         match self {
-            Tasks::Newest { stack, .. } => !stack.is_empty(),
+            Tasks::Newest { stacks, .. } => !stacks.iter().all(VecDeque::is_empty),
             Tasks::InOrder(order) => order.is_waiting(),
         }
     }
 
     fn is_empty(&self) -> bool {
         match self {
-            Tasks::Newest { stack, later } => stack.is_empty() && later.is_empty(),
+            Tasks::Newest { stacks, later } => stacks.iter().all(VecDeque::is_empty) && later.is_empty(),
             Tasks::InOrder(order) => !order.is_waiting(),
         }
     }
@@ -72,9 +91,9 @@ pub(crate) struct Pool<T, F = ()> {
 }
 
 impl<T: Send, F: Send> Pool<T, F> {
-    /// For up to `jobs` workers, at least one; the newest task first.
+    /// For up to `jobs` workers, at least one; a worker's newest task first.
     pub(crate) fn new(jobs: usize) -> Pool<T, F> {
-        Pool::of(jobs, Tasks::Newest { stack: Vec::new(), later: Vec::new() })
+        Pool::of(jobs, Tasks::Newest { stacks: Vec::new(), later: Vec::new() })
     }
 
     /// The same with an order: tasks that a task leaves follow it, before those that followed it already.
@@ -94,7 +113,7 @@ impl<T: Send, F: Send> Pool<T, F> {
 
     /// Adds a task before the work begins; it is taken before those that were added before it.
     pub(crate) fn push(&self, task: T) {
-        self.state().tasks.push(None, task);
+        self.state().tasks.push(FIRST, None, task);
     }
 
     /// Works until no task is left. `worker` makes what each thread keeps for itself; `step` does one task and may
@@ -120,24 +139,26 @@ impl<T: Send, F: Send> Pool<T, F> {
     ) {
         std::thread::scope(|scope| {
             self.state().started = 1;
-            self.work(&mut worker(), &step, &tell, &|| start(scope, self, &worker, &step, &tell));
+            let start = |id| start(scope, self, id, &worker, &step, &tell);
+            self.work(FIRST, &mut worker(), &step, &tell, &start);
         });
     }
 
     fn work<W>(
         &self,
+        id: usize,
         own: &mut W,
         step: &(impl Fn(&Hands<'_, T, F>, &mut W, T) -> Vec<F> + Sync),
         tell: &(impl Fn(F) + Sync),
-        start: &dyn Fn() -> bool,
+        start: &dyn Fn(usize) -> bool,
     ) {
         let mut state = self.state();
         loop {
-            if let Some((seat, task)) = state.tasks.take() {
+            if let Some((seat, task)) = state.tasks.take(id) {
                 state.busy += 1;
                 let more = state.tasks.is_waiting();
                 drop(state);
-                let hands = Hands { pool: self, start, seat };
+                let hands = Hands { pool: self, id, start, seat };
                 if more {
                     hands.call_for_help();
                 }
@@ -195,13 +216,14 @@ impl<T: Send, F: Send> Pool<T, F> {
 fn start<'scope, 'env, T: Send, F: Send, W>(
     scope: &'scope Scope<'scope, 'env>,
     pool: &'env Pool<T, F>,
+    id: usize,
     worker: &'env (impl Fn() -> W + Sync),
     step: &'env (impl Fn(&Hands<'_, T, F>, &mut W, T) -> Vec<F> + Sync),
     tell: &'env (impl Fn(F) + Sync),
 ) -> bool {
     std::thread::Builder::new()
         .spawn_scoped(scope, move || {
-            pool.work(&mut worker(), step, tell, &|| start(scope, pool, worker, step, tell));
+            pool.work(id, &mut worker(), step, tell, &|id| start(scope, pool, id, worker, step, tell));
         })
         .is_ok()
 }
@@ -209,7 +231,9 @@ fn start<'scope, 'env, T: Send, F: Send, W>(
 /// How a running task reaches the others.
 pub(crate) struct Hands<'p, T: Send, F: Send = ()> {
     pool: &'p Pool<T, F>,
-    start: &'p dyn Fn() -> bool,
+    /// Whose they are.
+    id: usize,
+    start: &'p dyn Fn(usize) -> bool,
     /// Where the task is, if tasks have an order.
     seat: Option<Seat>,
 }
@@ -217,7 +241,7 @@ pub(crate) struct Hands<'p, T: Send, F: Send = ()> {
 impl<T: Send, F: Send> Hands<'_, T, F> {
     /// Adds a task.
     pub(crate) fn push(&self, task: T) {
-        self.pool.state().tasks.push(self.seat, task);
+        self.pool.state().tasks.push(self.id, self.seat, task);
         self.call_for_help();
     }
 
@@ -226,7 +250,7 @@ impl<T: Send, F: Send> Hands<'_, T, F> {
         let mut state = self.pool.state();
         let mut added = 0;
         for task in tasks {
-            state.tasks.push(self.seat, task);
+            state.tasks.push(self.id, self.seat, task);
             added += 1;
         }
         drop(state);
@@ -247,15 +271,19 @@ impl<T: Send, F: Send> Hands<'_, T, F> {
     /// Takes back what waits longest of tasks that no worker has taken, `most` of those that `fits`, and half of them at most.
     pub(crate) fn oldest(&self, most: usize, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut state = self.pool.state();
-        let Tasks::Newest { stack, .. } = &mut state.tasks else { return Vec::new() };
-        let most = most.min(stack.iter().filter(|task| fits(task)).count() / 2);
-        let mut taken = 0;
-        let takes = |task: &mut T| {
-            let does = taken < most && fits(task);
-            taken += usize::from(does);
-            does
-        };
-        stack.extract_if(.., takes).collect()
+        let Tasks::Newest { stacks, .. } = &mut state.tasks else { return Vec::new() };
+        let most = most.min(stacks.iter().flatten().filter(|task| fits(task)).count() / 2);
+        let mut taken = Vec::with_capacity(most);
+        for stack in stacks {
+            for task in std::mem::take(stack) {
+                if taken.len() < most && fits(&task) {
+                    taken.push(task);
+                } else {
+                    stack.push_back(task);
+                }
+            }
+        }
+        taken
     }
 
     /// Whether a worker would take a task at once: time to split what one holds.
@@ -292,10 +320,11 @@ impl<T: Send, F: Send> Hands<'_, T, F> {
             drop(state);
             self.pool.wake.notify_one();
         } else if state.started < self.pool.jobs && !state.tasks.is_empty() {
+            let id = state.started;
             state.started += 1;
             drop(state);
             // A thread that cannot be had (a limit on processes) is no error: those who are there do the work.
-            if !(self.start)() {
+            if !(self.start)(id) {
                 self.pool.state().started -= 1;
             }
         }
@@ -395,6 +424,36 @@ mod tests {
         );
         assert_eq!(*back.lock().unwrap(), [1, 3, 2]);
         assert_eq!(*order.lock().unwrap(), [0, 7, 6, 5, 4]);
+    }
+
+    /// A worker without tasks takes what waits longest of another's, and goes on with what it left itself.
+    #[test]
+    fn workers_are_far_from_each_other() {
+        let pool: Pool<u32> = Pool::new(2);
+        let by = Mutex::new([Vec::new(), Vec::new()]);
+        // Both are in the middle of a task each time, so that neither does the other's work.
+        let both = std::sync::Barrier::new(2);
+        pool.push(0);
+        pool.run(
+            || (),
+            |hands, (), n| {
+                by.lock().unwrap()[hands.id].push(n);
+                match n {
+                    0 => hands.push_all([1, 2, 3]),
+                    1 | 3 => {
+                        hands.push_all([n * 10, n * 10 + 1]);
+                        both.wait();
+                    }
+                    2 => {}
+                    _ => {
+                        both.wait();
+                    }
+                }
+            },
+        );
+        let by = by.into_inner().unwrap();
+        let [of_first, of_second] = &by;
+        assert!(of_first.starts_with(&[0, 3, 31, 30]) && of_second.starts_with(&[1, 11, 10]), "{by:?}");
     }
 
     /// One task may wait ahead of those that are done, also while every worker is busy; alone, nothing is left for others.

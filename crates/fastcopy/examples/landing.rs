@@ -39,6 +39,7 @@ use fastcopy::read_write::fallocate_keep_size;
 use fastcopy::{Dest, Options, Rungs, Scratch, Source, close, copy_file};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -171,28 +172,33 @@ enum Task {
     Files(Arc<Dir>, Names),
 }
 
-/// The shared stack of tasks. Last in, first out: few directories are open at once, and their inodes are warm.
+/// The stacks of tasks, one for each worker. Last in, first out: few directories are open at once, and their inodes are warm. Who
+/// has none takes the first in of the longest, which is far away.
 #[derive(Default)]
 struct Pool {
-    state: Mutex<(Vec<Task>, usize)>,
+    state: Mutex<(Vec<VecDeque<Task>>, usize)>,
     wake: Condvar,
 }
 
 impl Pool {
-    fn lock(&self) -> MutexGuard<'_, (Vec<Task>, usize)> {
+    fn lock(&self) -> MutexGuard<'_, (Vec<VecDeque<Task>>, usize)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn push(&self, task: Task) {
+    fn push(&self, id: usize, task: Task) {
         let mut s = self.lock();
-        s.0.push(task);
+        if s.0.len() <= id {
+            s.0.resize_with(id + 1, VecDeque::new);
+        }
+        s.0[id].push_back(task);
         if s.1 > 0 {
             self.wake.notify_one();
         }
     }
-    fn pop(&self, jobs: usize) -> Option<Task> {
+    fn pop(&self, id: usize, jobs: usize) -> Option<Task> {
         let mut s = self.lock();
         loop {
-            if let Some(task) = s.0.pop() {
+            let own = s.0.get_mut(id).and_then(VecDeque::pop_back);
+            if let Some(task) = own.or_else(|| s.0.iter_mut().max_by_key(|of| of.len())?.pop_front()) {
                 return Some(task);
             }
             s.1 += 1;
@@ -250,7 +256,7 @@ impl<'p> Worker<'p> {
     }
 
     fn run(&mut self) -> Any<()> {
-        while let Some(task) = self.pool.pop(self.jobs) {
+        while let Some(task) = self.pool.pop(self.id, self.jobs) {
             match task {
                 Task::Enter(parent, name) => {
                     let dir = self.enter(parent, name)?;
@@ -295,7 +301,7 @@ impl<'p> Worker<'p> {
                 if name != c"." && name != c".." {
                     dirs += 1;
                     if dirs % of == part {
-                        self.pool.push(Task::Enter(Arc::clone(dir), name.to_owned()));
+                        self.pool.push(self.id, Task::Enter(Arc::clone(dir), name.to_owned()));
                     }
                 }
                 continue;
@@ -330,7 +336,7 @@ impl<'p> Worker<'p> {
 
     fn later(&self, dir: &Arc<Dir>, names: Names) {
         dir.files.fetch_add(1, AcqRel);
-        self.pool.push(Task::Files(Arc::clone(dir), names));
+        self.pool.push(self.id, Task::Files(Arc::clone(dir), names));
     }
 
     fn files(&mut self, dir: &Dir, names: &Names) -> Any<()> {
@@ -532,7 +538,7 @@ fn copy(src: &str, dst: &str, o: &Opts) -> Any<()> {
     }
     let (shared, rungs) = (Pool::default(), Rungs::new());
     if !o.unshare {
-        shared.push(Task::List(Arc::clone(&root), 0, 1));
+        shared.push(0, Task::List(Arc::clone(&root), 0, 1));
     }
     std::thread::scope(|scope| {
         let one = |id| {
@@ -545,7 +551,7 @@ fn copy(src: &str, dst: &str, o: &Opts) -> Any<()> {
                 unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FILES)? };
                 let _keep = root;
                 let own = Pool::default();
-                own.push(Task::List(open_root(src, made)?, id, o.jobs));
+                own.push(id, Task::List(open_root(src, made)?, id, o.jobs));
                 Worker::new(o, rungs, &own, 1, id).run()
             }
         };

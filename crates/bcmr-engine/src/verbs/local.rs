@@ -3,7 +3,7 @@
 //!
 //! Must not know what becomes of an entry.
 //!
-//! Order and bounds: workers take whole directories, newest first, so that few are open at a time; the worker that lists
+//! Order and bounds: workers take whole directories, each the newest that it listed, so that few are open at a time; the worker that lists
 //! a directory deals with its small entries in batches on the way, with its own buffers, and leaves batches to other
 //! workers, one ahead of what they do. Directories are tasks of their own.
 
