@@ -127,6 +127,24 @@ impl Retry {
     }
 }
 
+/// Whether to link once more, after each try: where another process has made the same directory meanwhile, the one that has the
+/// first name is merged into that, a level at a time, and a name may go between the look and the link.
+const LINK_TRIES: [bool; 4] = [true, true, true, false];
+
+/// Whether a job makes a second name of what this run has landed.
+fn is_second_name(job: &Job<'_, impl Disk>) -> bool {
+    matches!(job.body, Body::HardLink(..)) && !job.from_basis
+}
+
+/// Whether it failed because the first name was not there any more.
+fn lost_first_name(job: &Job<'_, impl Disk>) -> bool {
+    let is_gone = |fault: &Fault| {
+        let errno = fault.source.as_ref().and_then(std::io::Error::raw_os_error);
+        fault.op == Op::MakeHardLink && errno == Some(errno::ENOENT)
+    };
+    is_second_name(job) && job.fault.as_ref().is_some_and(is_gone)
+}
+
 /// A job that links, and the directory of the first name.
 type LinkJob<'n, D> = (Arc<<D as Dirs>::Dir>, Job<'n, D>);
 
@@ -604,10 +622,10 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 pair.dst.held.add(job.name);
             }
             let outdated = self.is_outdated(&pair.dst, job);
-            let changed = outdated || job.fault.as_ref().is_some_and(worth_it);
+            let changed = outdated || job.fault.as_ref().is_some_and(worth_it) || lost_first_name(job);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
-                if first_name {
+                if first_name && !is_second_name(job) {
                     self.links.gave_up(&job.info);
                 }
                 second_chance.push(Retry::of(job));
@@ -737,7 +755,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         let (src_name, dst_name) = (job.src, job.name);
         let src = || pair.src.node().join(src_name);
         let dst = || pair.dst.node.join(dst_name);
-        let linking = matches!(job.body, Body::HardLink(..)) && !job.from_basis;
+        let linking = is_second_name(job);
         if let Some(fault) = job.fault.take() {
             pair.mark_incomplete();
             if first_name && !linking {
@@ -869,15 +887,19 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             // An earlier run may have begun with this name.
             self.finished_otherwise(pair, name, to);
         }
-        match self.second(pair, name, to, info, landed) {
-            Ok(Some((dir, job))) => {
-                let mut jobs = vec![Job { body: Body::HardLink(&*dir, landed.name()), ..job }];
-                self.land(hand, pair, &mut jobs, Way::Alone, 1, false);
-            }
-            Ok(None) => {}
-            Err(e) => {
-                pair.mark_incomplete();
-                self.tally.fail(e);
+        for again in LINK_TRIES {
+            match self.second(pair, name, to, info, landed) {
+                Ok(Some((dir, job))) => {
+                    let mut jobs = vec![Job { body: Body::HardLink(&*dir, landed.name()), ..job }];
+                    if self.land(hand, pair, &mut jobs, Way::Alone, 1, again).is_empty() {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(e) => {
+                    pair.mark_incomplete();
+                    return self.tally.fail(e);
+                }
             }
         }
     }

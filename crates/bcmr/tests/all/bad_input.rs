@@ -716,6 +716,33 @@ fn two_copies_into_the_same_destination_at_once() {
     }
 }
 
+/// Where another copy makes the same directory, what is in ours moves in there, and a first name may go between the look and the link.
+#[test]
+fn a_first_name_that_moves_meanwhile_is_looked_for_again() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    let src = tmp.dir("src");
+    tmp.file("src/a", "one");
+    std::fs::hard_link(src.join("a"), src.join("b")).unwrap();
+    // `hard_link` itself tries eight times while the first name is there.
+    for (when, code) in [("1..8", 0), ("1..24", 0), ("1+", 1)] {
+        let dst = tmp.p("dst");
+        let inject = format!("inject=linkat:error=ENOENT:when={when}");
+        let mut copy = std::process::Command::new("strace");
+        copy.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=linkat", "-e", &inject, BCMR]);
+        let done = copy.args(["copy", "--archive", "-T"]).args([&src, &dst]).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{when}: {said}");
+        if code == 0 {
+            assert_same(&src, &dst, EVERYTHING);
+        } else {
+            assert!(said.contains("cannot make hard link"), "{said}");
+        }
+        assert_no_litter(tmp.path());
+        std::fs::remove_dir_all(&dst).unwrap();
+    }
+}
+
 // ---- interrupted ----
 
 /// A tree that takes a while.
