@@ -243,7 +243,8 @@ mod tests {
         tree(tmp.path());
         let (made, part) = by_two(tmp.path(), "two", Some("src/d1"));
         let e = made.unwrap_err();
-        assert_eq!((part.failed, e.code, e.op), (1, Code::Io, Op::Plan), "{e:?}");
+        // The first one may have been in there already, and have given away several directories of it.
+        assert!(part.failed > 0 && (e.code, e.op) == (Code::Io, Op::Plan), "{part:?} {e:?}");
         assert!(!tmp.path().join("two/plan").exists());
     }
 }
