@@ -1,6 +1,6 @@
 //! `cargo xtask bench local`: side by side with other tools, on the same data, in one interleaved run.
 
-use crate::measure::{self, Sample};
+use crate::measure::{self, Counter, Sample};
 use crate::options::{On, Options, command};
 use crate::programs::{binary, ceiling, installed, release, version};
 use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
@@ -126,15 +126,16 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
     }
     eprintln!();
     let mut records = Vec::new();
+    let counter = options.strace.then(|| Counter::here(&options.dir)).flatten();
     for tool in &tools {
-        let counted = options.strace && !tool.guest && measure::counts_calls();
-        let calls = if counted {
-            let dst = bench.prepare(tool)?;
-            let calls = measure::calls(&bench.turns.argv(tool.line, &dst)?, &options.dir)?;
-            bench.finish(&dst)?;
-            Some(calls)
-        } else {
-            None
+        let calls = match counter.filter(|_| !tool.guest) {
+            Some(counter) => {
+                let dst = bench.prepare(tool)?;
+                let calls = counter.calls(&bench.turns.argv(tool.line, &dst)?, &options.dir)?;
+                bench.finish(&dst)?;
+                Some(calls)
+            }
+            None => None,
         };
         records.push(ToolRecord {
             name: tool.name.to_owned(),

@@ -183,43 +183,45 @@ pub struct Calls {
     pub by_name: BTreeMap<String, u64>,
 }
 
-/// Runs it once, counted by the kernel's own tracepoint where `perf` can, which slows nothing down, else by `strace -c -f`,
-/// which takes minutes for many files and knows names. Never timed.
-pub fn calls(argv: &[String], scratch: &Path) -> Result<Calls> {
-    let table = scratch.join("calls.txt");
-    let perf = ["perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-o"];
-    let strace = ["strace", "-c", "-f", "--signal=none", "-o"];
-    if counted_by(&perf, &table, &["true".to_owned()]).is_ok()
-        && let Some(total) = parse_perf(&std::fs::read_to_string(&table)?)
-        && total > 0
-    {
-        counted_by(&perf, &table, argv)?;
-        let total = parse_perf(&std::fs::read_to_string(&table)?).ok_or("perf counted nothing")?;
-        return Ok(Calls { total, ..Calls::default() });
-    }
-    counted_by(&strace, &table, argv)?;
-    Ok(parse_calls(&std::fs::read_to_string(&table)?))
+/// What counts system calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// The kernel's own tracepoint, which slows nothing down.
+    Perf,
+    /// `strace -c -f`, which takes minutes for many files, and knows names.
+    Strace,
 }
 
-/// Whether system calls can be counted here.
-pub fn counts_calls() -> bool {
-    sh::which("perf").is_some() || sh::which("strace").is_some()
-}
-
-/// Runs `argv` under a program that writes into `table`.
-fn counted_by(counter: &[&str], table: &Path, argv: &[String]) -> Result {
-    let out = Command::new(counter[0])
-        .args(&counter[1..])
-        .arg(table)
-        .arg("--")
-        .args(argv)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("{}: {e}", counter[0]))?;
-    if out.status.success() {
-        return Ok(());
+impl Counter {
+    /// The quicker of those that work here.
+    pub fn here(scratch: &Path) -> Option<Counter> {
+        let works = Counter::Perf.calls(&["true".to_owned()], scratch).is_ok_and(|calls| calls.total > 0);
+        let strace = || sh::which("strace").map(|_| Counter::Strace);
+        works.then_some(Counter::Perf).or_else(strace)
     }
-    Err(format!("{} {}: {}", counter[0], argv.join(" "), String::from_utf8_lossy(&out.stderr)).into())
+
+    /// Runs it once, never timed.
+    pub fn calls(self, argv: &[String], scratch: &Path) -> Result<Calls> {
+        let table = scratch.join("calls.txt");
+        let (program, flags): (_, &[&str]) = match self {
+            Counter::Perf => ("perf", &["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-o"]),
+            Counter::Strace => ("strace", &["-c", "-f", "--signal=none", "-o"]),
+        };
+        let mut command = Command::new(program);
+        command.args(flags).arg(&table).arg("--").args(argv).stdin(Stdio::null());
+        let out = command.output().map_err(|e| format!("{program}: {e}"))?;
+        if !out.status.success() {
+            let said = String::from_utf8_lossy(&out.stderr);
+            return Err(format!("{program} {}: {said}", argv.join(" ")).into());
+        }
+        let table = std::fs::read_to_string(&table)?;
+        Ok(match self {
+            Counter::Perf => {
+                Calls { total: parse_perf(&table).ok_or("perf counted nothing")?, ..Calls::default() }
+            }
+            Counter::Strace => parse_calls(&table),
+        })
+    }
 }
 
 /// `count,unit,event,...`; a count that is not there is a word.
