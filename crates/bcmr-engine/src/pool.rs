@@ -60,10 +60,8 @@ impl<T, F> Tasks<T, F> {
     }
 
     fn is_empty(&self) -> bool {
-        match self {
-            Tasks::Newest { stacks, later } => stacks.iter().all(VecDeque::is_empty) && later.is_empty(),
-            Tasks::InOrder(order) => !order.is_waiting(),
-        }
+        let is_later = matches!(self, Tasks::Newest { later, .. } if !later.is_empty());
+        !is_later && !self.is_waiting()
     }
 }
 
@@ -275,12 +273,10 @@ impl<T: Send, F: Send> Hands<'_, T, F> {
         let most = most.min(stacks.iter().flatten().filter(|task| fits(task)).count() / 2);
         let mut taken = Vec::with_capacity(most);
         for stack in stacks {
-            for task in std::mem::take(stack) {
-                if taken.len() < most && fits(&task) {
-                    taken.push(task);
-                } else {
-                    stack.push_back(task);
-                }
+            while taken.len() < most
+                && let Some(at) = stack.iter().position(&fits)
+            {
+                taken.extend(stack.remove(at));
             }
         }
         taken

@@ -314,7 +314,7 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     Ok(())
 }
 
-fn errno_of(fault: &Fault) -> Option<i32> {
+pub(crate) fn errno_of(fault: &Fault) -> Option<i32> {
     fault.source.as_ref().and_then(io::Error::raw_os_error)
 }
 

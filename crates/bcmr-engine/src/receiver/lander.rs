@@ -15,7 +15,7 @@ use crate::receiver::dest::{DestDir, MoveState};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
 use crate::receiver::directories::{Directories, Landed, Marks, SlotHold};
-use crate::receiver::land::{Outdated, SYNC_ALL, is_left, land, land_resumable, outdated};
+use crate::receiver::land::{Outdated, SYNC_ALL, errno_of, is_left, land, land_resumable, outdated};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
 use crate::receiver::plan::{Otherwise, Proof, Verdict, decide, same, stale_by};
@@ -127,9 +127,9 @@ impl Retry {
     }
 }
 
-/// Whether to link once more, after each try: where another process has made the same directory meanwhile, the one that has the
-/// first name is merged into that, a level at a time, and a name may go between the look and the link.
-const LINK_TRIES: [bool; 4] = [true, true, true, false];
+/// So often a second name is tried. Where another process has made the same directory meanwhile, ours is merged into it level by
+/// level, and the first name may move between the look and the link.
+const LINK_TRIES: usize = 4;
 
 /// Whether a job makes a second name of what this run has landed.
 fn is_second_name(job: &Job<'_, impl Disk>) -> bool {
@@ -138,10 +138,7 @@ fn is_second_name(job: &Job<'_, impl Disk>) -> bool {
 
 /// Whether it failed because the first name was not there any more.
 fn lost_first_name(job: &Job<'_, impl Disk>) -> bool {
-    let is_gone = |fault: &Fault| {
-        let errno = fault.source.as_ref().and_then(std::io::Error::raw_os_error);
-        fault.op == Op::MakeHardLink && errno == Some(errno::ENOENT)
-    };
+    let is_gone = |fault: &Fault| fault.op == Op::MakeHardLink && errno_of(fault) == Some(errno::ENOENT);
     is_second_name(job) && job.fault.as_ref().is_some_and(is_gone)
 }
 
@@ -887,11 +884,11 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             // An earlier run may have begun with this name.
             self.finished_otherwise(pair, name, to);
         }
-        for again in LINK_TRIES {
+        for left in (0..LINK_TRIES).rev() {
             match self.second(pair, name, to, info, landed) {
                 Ok(Some((dir, job))) => {
                     let mut jobs = vec![Job { body: Body::HardLink(&*dir, landed.name()), ..job }];
-                    if self.land(hand, pair, &mut jobs, Way::Alone, 1, again).is_empty() {
+                    if self.land(hand, pair, &mut jobs, Way::Alone, 1, left > 0).is_empty() {
                         return;
                     }
                 }

@@ -3,9 +3,9 @@
 //!
 //! Must not know what becomes of an entry.
 //!
-//! Order and bounds: workers take whole directories, each the newest that it listed, so that few are open at a time; the worker that lists
-//! a directory deals with its small entries in batches on the way, with its own buffers, and leaves batches to other
-//! workers, one ahead of what they do. Directories are tasks of their own.
+//! Order and bounds: workers take whole directories, each the newest that it listed, so that few are open at a time; the
+//! worker that lists a directory deals with its small entries in batches on the way, with its own buffers, and leaves
+//! batches to other workers, one ahead of what they do. Directories are tasks of their own.
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
