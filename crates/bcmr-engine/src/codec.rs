@@ -43,6 +43,22 @@ impl Effort {
             Effort::Deep => 5,
         }
     }
+
+    /// The next one that takes more time, if there is one.
+    pub(crate) fn more(self) -> Effort {
+        match self {
+            Effort::Quick => Effort::Hard,
+            Effort::Hard | Effort::Deep => Effort::Deep,
+        }
+    }
+
+    /// The next one that takes less time, if there is one.
+    pub(crate) fn less(self) -> Effort {
+        match self {
+            Effort::Quick | Effort::Hard => Effort::Quick,
+            Effort::Deep => Effort::Hard,
+        }
+    }
 }
 
 /// So few bytes must come of so many.

@@ -5,6 +5,7 @@
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
 pub mod child;
+pub mod clock;
 pub mod close;
 pub mod copy;
 pub mod copy_file_range;

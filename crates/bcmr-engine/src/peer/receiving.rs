@@ -279,7 +279,7 @@ impl<R: MessageHandler> Receiving<'_, R> {
     fn take_first(&self, frames: &FirstFrames<'_>) {
         let cancelled = || self.watch().cancel.is_set();
         let mut worker = self.handler.buffers();
-        let mut ticker = ProgressTicker::new(self.end == ReceivingEnd::Server);
+        let mut ticker = ProgressTicker::new(self.watch(), self.end);
         while !self.is_over() && !self.handler.is_complete() && !cancelled() {
             match frames.next() {
                 Ok(Heard::Nothing) => {}
@@ -371,26 +371,32 @@ impl FirstFrames<'_> {
     }
 }
 
-/// Tells the sender how far things have come.
+/// Items and bytes of content that are done.
+fn done(watch: Watch<'_>) -> (u64, u64) {
+    let (items_done, bytes_done) = (&watch.progress.items_done, &watch.progress.bytes_done);
+    (items_done.load(Ordering::Relaxed), bytes_done.load(Ordering::Relaxed))
+}
+
+/// Tells the sender how far things have come, about every tenth of a second.
 struct ProgressTicker {
-    wanted: bool,
     last: Instant,
     items: u64,
     bytes: u64,
 }
 
 impl ProgressTicker {
-    fn new(wanted: bool) -> ProgressTicker {
-        ProgressTicker { wanted, last: Instant::now(), items: 0, bytes: 0 }
+    /// A server counts for one transfer; a client may have had others before.
+    fn new(watch: Watch<'_>, end: ReceivingEnd) -> ProgressTicker {
+        let (items, bytes) = if end == ReceivingEnd::Server { (0, 0) } else { done(watch) };
+        ProgressTicker { last: Instant::now(), items, bytes }
     }
 
     fn tick(&mut self, watch: Watch<'_>, reply: &Reply, now: bool) {
-        if !self.wanted || (!now && self.last.elapsed() < LOOK) {
+        if !now && self.last.elapsed() < LOOK {
             return;
         }
         self.last = Instant::now();
-        let items = watch.progress.items_done.load(Ordering::Relaxed);
-        let bytes = watch.progress.bytes_done.load(Ordering::Relaxed);
+        let (items, bytes) = done(watch);
         if (items, bytes) != (self.items, self.bytes) {
             let (di, db) = (items.saturating_sub(self.items), bytes.saturating_sub(self.bytes));
             (self.items, self.bytes) = (items, bytes);

@@ -404,7 +404,7 @@ impl Relaying<'_> {
                 if let Message::Landed { items, bytes } = frame.message()? {
                     self.observer.landed(items, bytes);
                 }
-                Ok(true)
+                pass_on(frame, &self.from.out).map(|()| true)
             }
             kind::TAKE_AWAY => {
                 if let Message::TakeAway { dir: 0, .. } = frame.message()? {

@@ -15,9 +15,10 @@ use crate::sender::delta::{BlockLook, Refine};
 use crate::sender::item::Item;
 use crate::sender::large::{BlockPart, FileFailed, LargeJob, OpenLarge, block_end};
 use crate::sender::out::FilePart;
+use crate::sender::pace::PackTime;
 use crate::sender::packers::{FramePacking, Loan, PieceLoan};
 use crate::sender::place::AnnouncedDir;
-use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
+use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded, timed};
 use crate::trouble::TroubleBuf;
 use bcmr_wire::limits::RUNS_MAX;
 use bcmr_wire::message::{Codec, FileState, Message, Patch, Piece, Run, data};
@@ -387,7 +388,7 @@ impl BlockSender<'_, '_> {
                 }
             }
             frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-            return Ok(Ok(PreparedFrame::Frame { frame, raw: bytes, pack_ns: 0 }));
+            return Ok(Ok(PreparedFrame::Frame { frame, raw: bytes, packed: PackTime::default() }));
         }
         piece.codec = codec;
         let mut lent = self.0.packers.lend_for(codec, self.0.push.how.frames, frame);
@@ -421,21 +422,19 @@ impl BlockSender<'_, '_> {
         effort: Effort,
     ) -> Result<PreparedFrame> {
         let mut frame = self.0.room(stream);
-        let before = self.0.now_ns();
         let flags = piece.flags;
         piece.flags |= lent.flag(piece.at);
         let mut mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
-        let packed = lent.pack(piece.codec, effort, piece.at, &mut frame);
-        let pack_ns = self.0.now_ns().saturating_sub(before);
+        let (is_packed, packed) = timed(effort, || lent.pack(piece.codec, effort, piece.at, &mut frame));
         let raw = lent.raw();
-        if !packed {
+        if !is_packed {
             frame.truncate(mark);
             (piece.codec, piece.flags) = (Codec::Raw, flags);
             mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-        Ok(PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
+        Ok(PreparedFrame::Frame { frame, raw: raw.len(), packed })
     }
 
     /// A piece of which the receiver has a part: what it has not goes with it, packed where that is worth it.
@@ -452,11 +451,13 @@ impl BlockSender<'_, '_> {
             carried.extend_from_slice(raw.get(start..start + run.bytes as usize).unwrap_or_default());
         }
         let (codec, effort) = self.0.codec();
-        let (mut packed, before) = (Vec::new(), self.0.now_ns());
-        let tried = codec != Codec::Raw;
-        let is_packed =
-            tried && self.0.packers.pieces.lend().packer.pack(codec, effort, &carried, &mut packed);
-        let pack_ns = if tried { self.0.now_ns().saturating_sub(before) } else { 0 };
+        let mut packed = Vec::new();
+        let (is_packed, took) = if codec == Codec::Raw {
+            (false, PackTime::default())
+        } else {
+            let mut lent = self.0.packers.pieces.lend();
+            timed(effort, || lent.packer.pack(codec, effort, &carried, &mut packed))
+        };
         let patch = Patch {
             file: piece.file,
             at: piece.at,
@@ -467,7 +468,7 @@ impl BlockSender<'_, '_> {
         };
         let mut frame = self.0.room(buffers.stream);
         Message::Patch(patch).encode(&mut frame).map_err(|e| not_encoded(&e))?;
-        Ok(PreparedFrame::Frame { frame, raw: carried.len(), pack_ns })
+        Ok(PreparedFrame::Frame { frame, raw: carried.len(), packed: took })
     }
 
     /// A piece of which only the length travels.
@@ -477,7 +478,7 @@ impl BlockSender<'_, '_> {
         let mut frame = self.0.room(buffers.stream);
         Message::Data(piece).encode(&mut frame).map_err(|e| not_encoded(&e))?;
         // It says nothing about what packing is worth.
-        Ok(PreparedFrame::Frame { frame, raw: 0, pack_ns: 0 })
+        Ok(PreparedFrame::Frame { frame, raw: 0, packed: PackTime::default() })
     }
 
     /// Sends what was prepared, or keeps it back until its turn.

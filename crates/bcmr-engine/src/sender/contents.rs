@@ -7,10 +7,11 @@ use crate::chunks::{ChunkIndex, Chunking, MatchPlace, find};
 use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Result};
 use crate::sender::item::Item;
+use crate::sender::pace::PackTime;
 use crate::sender::place::{AnnouncedDir, DirReply};
 use crate::sender::repeats::BatchContents;
 use crate::sender::schedule::{SentBatch, WantedOf};
-use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
+use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded, timed};
 use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
 use bcmr_wire::limits::{CONTENTS_BYTES_MAX, RUNS_MAX};
@@ -105,11 +106,11 @@ impl ContentSender<'_, '_> {
         let mut frame = self.0.room(stream);
         let (codec, effort) = self.0.codec();
         let mut mark = codec::begin_contents(batch.id, codec, &mut frame);
-        let mut pack_ns = 0;
+        let mut took = PackTime::default();
         if codec != Codec::Raw {
-            let (packed, took_ns) = pack(self.0, (codec, effort), raw, &mut frame)?;
-            pack_ns = took_ns;
-            if !packed {
+            let is_packed;
+            (is_packed, took) = pack(self.0, (codec, effort), raw, &mut frame)?;
+            if !is_packed {
                 frame.truncate(mark);
                 mark = codec::begin_contents(batch.id, Codec::Raw, &mut frame);
                 frame.extend_from_slice(raw);
@@ -118,7 +119,7 @@ impl ContentSender<'_, '_> {
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-        self.0.send_prepared(stream, PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })?;
+        self.0.send_prepared(stream, PreparedFrame::Frame { frame, raw: raw.len(), packed: took })?;
         self.0.sent_contents.add(&mut buffers.contents, stream);
         Ok(())
     }
@@ -282,18 +283,16 @@ pub(super) fn stream_for(buffers: &WorkerBuffers, place: &AnnouncedDir) -> usize
     if place.reply() == DirReply::Unknown { 0 } else { buffers.stream }
 }
 
-/// Packs contents behind the beginning of their frame; `false`: not worth it. Says how many nanoseconds it took.
+/// Packs contents behind the beginning of their frame; `false`: not worth it. Says how long it took.
 pub(super) fn pack(
     sending: &Sending<'_>,
     (codec, effort): (Codec, Effort),
     raw: &[u8],
     frame: &mut Vec<u8>,
-) -> Result<(bool, u64)> {
+) -> Result<(bool, PackTime)> {
     contents::push_unpacked_length(frame, raw.len()).map_err(|e| not_encoded(&e))?;
     let mut lent = sending.packers.pieces.lend();
-    let before = sending.now_ns();
-    let packed = lent.packer.pack(codec, effort, raw, frame);
-    Ok((packed, sending.now_ns().saturating_sub(before)))
+    Ok(timed(effort, || lent.packer.pack(codec, effort, raw, frame)))
 }
 
 /// Appends why a file could not be read.

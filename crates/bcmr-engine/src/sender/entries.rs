@@ -9,6 +9,7 @@ use crate::policy::moment;
 use crate::sender::contents::{ContentSender, Manner, ReadOutcome, pack, push_unreadable, stream_for};
 use crate::sender::item::{self, EntryAttrs, Item};
 use crate::sender::names::Names;
+use crate::sender::pace::PackTime;
 use crate::sender::place::{AnnouncedDir, DirReply};
 use crate::sender::schedule::{BATCH_ENTRIES, NamesTask, SentBatch, WantedOf};
 use crate::sender::sending::{Links, PreparedFrame, Sending, WorkerBuffers, not_encoded};
@@ -373,7 +374,7 @@ impl EntrySender<'_, '_> {
             let (batch, contents, codec) = (batch.id, &[], Codec::Raw);
             let message = Message::Files { batch, dir, inline, codec, entries, contents };
             message.encode(&mut frame).map_err(|e| not_encoded(&e))?;
-            return Ok(PreparedFrame::Frame { frame, raw: 0, pack_ns: 0 });
+            return Ok(PreparedFrame::Frame { frame, raw: 0, packed: PackTime::default() });
         }
         let columns = self.0.push.how.packed.then(|| self.columns(&entries)).transpose()?;
         let begin = |codec, frame: &mut Vec<u8>| {
@@ -389,11 +390,12 @@ impl EntrySender<'_, '_> {
         };
         let (codec, effort) = if raw.is_empty() { (Codec::Raw, Effort::Quick) } else { self.0.codec() };
         let mut mark = begin(codec, &mut frame)?;
-        let mut pack_ns = 0;
+        let mut took = PackTime::default();
         let mut plain = codec == Codec::Raw;
         if !plain {
-            let (packed, took_ns) = pack(self.0, (codec, effort), raw, &mut frame)?;
-            (plain, pack_ns) = (!packed, took_ns);
+            let is_packed;
+            (is_packed, took) = pack(self.0, (codec, effort), raw, &mut frame)?;
+            plain = !is_packed;
             if plain {
                 frame.truncate(mark);
                 mark = begin(Codec::Raw, &mut frame)?;
@@ -403,7 +405,7 @@ impl EntrySender<'_, '_> {
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-        Ok(PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
+        Ok(PreparedFrame::Frame { frame, raw: raw.len(), packed: took })
     }
 
     /// Entries in columns, packed where that is worth it.

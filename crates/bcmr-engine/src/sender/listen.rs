@@ -79,7 +79,10 @@ impl AnswerListener<'_, '_> {
         let message = decoded.map_err(|e| breach(e.to_string()))?;
         let (schedule, observer) = (&self.0.schedule, self.0.push.observer);
         match &message {
-            Message::Landed { items, bytes } => observer.landed(*items, *bytes),
+            Message::Landed { items, bytes } => {
+                self.0.landed(*bytes);
+                observer.landed(*items, *bytes);
+            }
             Message::Gone { deleted, updated } => gone.set((*deleted, *updated)),
             Message::Report(event) => observer.report(event),
             Message::Error(trouble) => {
@@ -105,6 +108,7 @@ impl AnswerListener<'_, '_> {
                 if let Message::Resume { wanted: true, from, .. } = other
                     && self.0.push.policy.resume.has_sessions()
                 {
+                    self.0.there(*from);
                     observer.there(*from);
                 }
             }

@@ -14,7 +14,7 @@ use crate::sender::item::EntryAttrs;
 use crate::sender::moved::MovedDirs;
 use crate::sender::naming::OwnerNames;
 use crate::sender::out::{FilePart, Out, SendObserver};
-use crate::sender::pace::{Pace, Sent};
+use crate::sender::pace::{Pace, PackTime, Sent};
 use crate::sender::packers::Packers;
 use crate::sender::place::{AnnouncedDir, Handles};
 use crate::sender::repeats::{BatchContents, SentContents};
@@ -22,6 +22,7 @@ use crate::sender::schedule::{MessageRules, Schedule, StopReason};
 use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
 use bcmr_wire::message::{Codec, Message};
+use fastcopy::clock::thread_time;
 use fastcopy::dir::Name;
 use fastcopy::meta::Info;
 use fastcopy::xattr::XattrBuffer;
@@ -101,7 +102,7 @@ pub(super) struct WorkerBuffers {
 
 /// Something on its way to a stream.
 pub(super) enum PreparedFrame {
-    Frame { frame: Vec<u8>, raw: usize, pack_ns: u64 },
+    Frame { frame: Vec<u8>, raw: usize, packed: PackTime },
     Part(FilePart),
 }
 
@@ -241,26 +242,45 @@ impl<'a> Sending<'a> {
     /// Sends what was prepared, and takes notice of what it cost.
     pub(super) fn send_prepared(&self, stream: usize, prepared: PreparedFrame) -> Result<()> {
         match prepared {
-            PreparedFrame::Frame { frame, raw, pack_ns } => {
+            PreparedFrame::Frame { frame, raw, packed } => {
                 let (raw, wire) = (raw as u64, frame.len() as u64);
-                let sample = Sent { raw, wire, pack_ns, wait_ns: 0 };
+                let sample = Sent { raw, wire, packed, wait_ns: 0 };
                 self.paced(sample, || self.send_frames(stream, frame))
             }
             PreparedFrame::Part(part) => {
-                let sample = Sent { raw: part.bytes, wire: part.bytes, pack_ns: 0, wait_ns: 0 };
+                let sample = Sent { raw: part.bytes, wire: part.bytes, ..Sent::default() };
                 self.paced(sample, || self.out(stream)?.send_file(part))
             }
         }
     }
 
     fn paced(&self, sample: Sent, send: impl FnOnce() -> Result<()>) -> Result<()> {
-        let Some(pace) = &self.pace else { return send() };
+        if self.pace.is_none() {
+            return send();
+        }
         let before = self.now_ns();
         let sent = send();
         let now = self.now_ns();
         let sample = Sent { wait_ns: now.saturating_sub(before), ..sample };
-        pace.lock().unwrap_or_else(PoisonError::into_inner).sent(sample, now);
+        self.with_pace(|pace| pace.sent(sample, now));
         sent
+    }
+
+    /// The other side tells what has landed there.
+    pub(super) fn landed(&self, bytes: u64) {
+        let now = self.now_ns();
+        self.with_pace(|pace| pace.landed(bytes, now));
+    }
+
+    /// So much of what it will tell was there before.
+    pub(super) fn there(&self, bytes: u64) {
+        self.with_pace(|pace| pace.there(bytes));
+    }
+
+    fn with_pace(&self, tell: impl FnOnce(&mut Pace)) {
+        if let Some(pace) = &self.pace {
+            tell(&mut pace.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Waits for a turn, sends what was kept back, and lets the next one begin.
@@ -299,6 +319,15 @@ impl<'a> Sending<'a> {
             },
         }
     }
+}
+
+/// Packs, and says how much of a processor's time that took.
+pub(super) fn timed<T>(effort: Effort, pack: impl FnOnce() -> T) -> (T, PackTime) {
+    let before = thread_time();
+    let packed = pack();
+    let ns = u64::try_from(thread_time().saturating_sub(before).as_nanos()).unwrap_or(u64::MAX);
+    // 0 would be that it was not tried.
+    (packed, PackTime { effort, ns: ns.max(1) })
 }
 
 /// Streams up to which two threads work for each: while one waits for the stream, the other reads and hashes.
