@@ -3,7 +3,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// `clock_gettime(CLOCK_THREAD_CPUTIME_ID)`: the processor's time of this thread, which stands still while other threads have the processors.
+/// `clock_gettime(CLOCK_THREAD_CPUTIME_ID)`: the processor's time of this thread, which stands still while other threads have
+/// the processors.
 #[must_use]
 pub fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);

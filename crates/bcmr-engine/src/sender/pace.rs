@@ -38,8 +38,10 @@ const BUSY_MOST: u64 = 65;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PackTime {
     pub(crate) effort: Effort,
-    /// Nanoseconds of a processor; 0 when it was not tried.
+    /// Nanoseconds; 0 when it was not tried.
     pub(crate) ns: u64,
+    /// Of these, with a processor.
+    pub(crate) worked_ns: u64,
 }
 
 /// One thing that was sent.
@@ -156,7 +158,7 @@ impl Pace {
     fn seen(&mut self, sent: &Sent) {
         let at = sent.packed.effort as usize;
         let Some((raw, ns)) = self.packed.get_mut(at).filter(|_| sent.packed.ns > 0) else { return };
-        (*raw, *ns) = (raw.saturating_add(sent.raw), ns.saturating_add(sent.packed.ns));
+        (*raw, *ns) = (raw.saturating_add(sent.raw), ns.saturating_add(sent.packed.worked_ns));
         if *raw >= WINDOW_BYTES {
             self.packed = self.packed.map(|(raw, ns)| (raw / 2, ns / 2));
         }
@@ -262,7 +264,7 @@ mod tests {
     use super::*;
 
     fn quick(ns: u64) -> PackTime {
-        PackTime { effort: Effort::Quick, ns }
+        PackTime { effort: Effort::Quick, ns, worked_ns: ns }
     }
 
     /// A world: how fast the link is and the codec per thread where it does not try hard (MB/s), what packing comes to, and how
@@ -337,7 +339,7 @@ mod tests {
                 Sent {
                     raw: raw as u64,
                     wire: wire as u64,
-                    packed: PackTime { effort: packs.unwrap_or_default(), ns: pack_ns as u64 },
+                    packed: PackTime { effort: packs.unwrap_or_default(), ..quick(pack_ns as u64) },
                     wait_ns,
                 },
                 way.now,
@@ -432,6 +434,18 @@ mod tests {
         pace.sent(sent, 200_000_000);
         pace.landed((1 << 30) + (1 << 20), 200_000_000);
         assert_eq!(pace.packs(), Some(Effort::Hard), "63 MiB on their way, and 1 came in 0.2 s");
+    }
+
+    #[test]
+    fn waiting_for_a_processor_is_not_packing() {
+        for (worked_ns, effort) in [(200_000_000, Effort::Hard), (1_200_000_000, Effort::Quick)] {
+            let mut pace = Pace::new(2, 1, 0);
+            // Six threads, which had two processors.
+            let packed = PackTime { worked_ns, ..quick(1_200_000_000) };
+            pace.sent(Sent { raw: 64 << 20, wire: 8 << 20, packed, wait_ns: 0 }, 200_000_000);
+            pace.landed(20 << 20, 200_000_000);
+            assert_eq!(pace.packs(), Some(effort));
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use fastcopy::xattr::XattrBuffer;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How it is sent.
 pub(crate) struct How {
@@ -321,13 +321,14 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Packs, and says how much of a processor's time that took.
+/// Packs, and says how long that took.
 pub(super) fn timed<T>(effort: Effort, pack: impl FnOnce() -> T) -> (T, PackTime) {
-    let before = thread_time();
+    let (began, before) = (Instant::now(), thread_time());
     let packed = pack();
-    let ns = u64::try_from(thread_time().saturating_sub(before).as_nanos()).unwrap_or(u64::MAX);
+    let (time, worked) = (began.elapsed(), thread_time().saturating_sub(before));
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     // 0 would be that it was not tried.
-    (packed, PackTime { effort, ns: ns.max(1) })
+    (packed, PackTime { effort, ns: ns(time).max(1), worked_ns: ns(worked) })
 }
 
 /// Streams up to which two threads work for each: while one waits for the stream, the other reads and hashes.
