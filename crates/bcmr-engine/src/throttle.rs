@@ -3,6 +3,7 @@
 //!
 //! Must not know what carries the bytes, nor any clock but the one that a budget is given.
 
+use crate::event::nanos;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,7 +106,7 @@ impl Throttle {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.began.elapsed())
     }
 
     /// Whether anything limits what may go.

@@ -213,11 +213,12 @@ impl Pace {
     /// Takes notice that so many bytes more have landed, and tries harder or less hard. Buffers swallow what the link does not
     /// take: what has left this side says nothing of it for long, but what has come to the other does.
     pub(crate) fn landed(&mut self, bytes: u64, now_ns: u64) {
-        let known = bytes.min(self.there);
-        self.there -= known;
+        let were_there = bytes.min(self.there);
+        self.there -= were_there;
         let Some((before, since)) = self.news else { return };
-        self.on_way = self.on_way.saturating_sub(bytes - known);
-        let (came, time) = (before.saturating_add(bytes - known), now_ns.saturating_sub(since));
+        let bytes = bytes - were_there;
+        self.on_way = self.on_way.saturating_sub(bytes);
+        let (came, time) = (before.saturating_add(bytes), now_ns.saturating_sub(since));
         if came == 0 || time < NEWS_NS_MIN {
             self.news = Some((came, since));
             return;
@@ -253,9 +254,9 @@ impl Pace {
             let cost = effort.cost() as f64 / of.cost() as f64;
             (raw >= SEEN_BYTES).then(|| ns as f64 / raw as f64 * cost)
         };
-        let (mut less, mut more) = (Effort::ALL.iter().rev(), Effort::ALL.iter());
-        less.by_ref().find(|of| **of == effort);
-        seen(&effort).or_else(|| less.find_map(seen)).or_else(|| more.find_map(seen))
+        let less = Effort::ALL.iter().rev().filter(|of| **of <= effort);
+        let more = Effort::ALL.iter().filter(|of| **of > effort);
+        less.chain(more).find_map(seen)
     }
 }
 

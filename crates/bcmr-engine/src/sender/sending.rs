@@ -5,7 +5,7 @@
 use crate::accounts::Accounts;
 use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::Cancel;
+use crate::event::{Cancel, nanos};
 use crate::policy::{Collide, CopyPolicy};
 use crate::pulse::Pulse;
 use crate::remote::Compress;
@@ -29,7 +29,7 @@ use fastcopy::xattr::XattrBuffer;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How it is sent.
 pub(crate) struct How {
@@ -293,8 +293,8 @@ impl<'a> Sending<'a> {
         sent
     }
 
-    pub(super) fn now_ns(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    fn now_ns(&self) -> u64 {
+        nanos(self.began.elapsed())
     }
 
     /// How entries are packed: they are few bytes beside content, and worth it over any link.
@@ -326,9 +326,8 @@ pub(super) fn timed<T>(effort: Effort, pack: impl FnOnce() -> T) -> (T, PackTime
     let (began, before) = (Instant::now(), thread_time());
     let packed = pack();
     let (time, worked) = (began.elapsed(), thread_time().saturating_sub(before));
-    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     // 0 would be that it was not tried.
-    (packed, PackTime { effort, ns: ns(time).max(1), worked_ns: ns(worked) })
+    (packed, PackTime { effort, ns: nanos(time).max(1), worked_ns: nanos(worked) })
 }
 
 /// Streams up to which two threads work for each: while one waits for the stream, the other reads and hashes.

@@ -5,6 +5,7 @@
 //! only whether they hold a secret.
 
 use crate::error::{Code, Error, Note, Op, Reason};
+use crate::event::nanos;
 use crate::pulse::{For, Limits, Pulse};
 use crate::throttle::{LOOK, Throttle};
 use bcmr_wire::frame;
@@ -473,11 +474,10 @@ impl Shared {
     }
 
     fn set_timeouts(&self, timeouts: Timeouts) {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.ping_ns.store(ns(timeouts.ping), Relaxed);
-        self.dead_ns.store(ns(timeouts.dead), Relaxed);
-        self.stall_ns.store(ns(timeouts.stall), Relaxed);
-        self.works_ns.store(ns(timeouts.works), Relaxed);
+        self.ping_ns.store(nanos(timeouts.ping), Relaxed);
+        self.dead_ns.store(nanos(timeouts.dead), Relaxed);
+        self.stall_ns.store(nanos(timeouts.stall), Relaxed);
+        self.works_ns.store(nanos(timeouts.works), Relaxed);
     }
 
     fn gone(&self, why: &Why) -> Gone {
