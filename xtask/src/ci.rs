@@ -321,7 +321,7 @@ fn tested(name: &str, command: &mut Command) -> Done {
     if let Err(why) = std::fs::write(&list, "") {
         return Done::Failed(format!("{}: {why}", list.display()));
     }
-    match (done(sh::run(command.env(SKIPS, &list))), std::fs::read_to_string(&list)) {
+    match (done(sh::run(command.env(skips::LIST, &list))), std::fs::read_to_string(&list)) {
         (Done::Passed, Ok(skips)) if skips.is_empty() => Done::Passed,
         (Done::Passed, Ok(skips)) => {
             let count = skips.lines().count();
@@ -331,9 +331,6 @@ fn tested(name: &str, command: &mut Command) -> Done {
         (failed, _) => failed,
     }
 }
-
-/// Names the file in which tests write down that they could not run.
-const SKIPS: &str = "BCMR_SKIPS";
 
 /// The crates in workspaces of their own, which a change of the engine may break unseen: Python's and MPI's.
 fn faces() -> Done {

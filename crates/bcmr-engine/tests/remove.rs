@@ -374,7 +374,7 @@ fn the_current_directory_and_what_holds_it_are_refused_from_there() {
 fn with_mounts(script: &str, at: &Path, flags: &str, paths: &[&Path]) -> Option<String> {
     let probe = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !probe.is_ok_and(|o| o.status.success()) {
-        eprintln!("SKIPPED: nothing can be mounted here");
+        skips::here("nothing can be mounted here");
         return None;
     }
     Some(as_child(flags, paths, |exe| {
@@ -525,8 +525,7 @@ fn odd_names() {
 #[test]
 fn what_may_not_be_removed_is_told_and_the_rest_goes() {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
-        eprintln!("SKIPPED: only root can become somebody else");
-        return;
+        return skips::here("only root can become another user");
     }
     let t = scratch();
     // A place that another user can reach, with the test program in it.
@@ -573,8 +572,7 @@ fn an_immutable_file_is_told_by_its_full_path_and_its_directories_stay_silently(
     let fixed = t.path().join("a/b/fixed");
     let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&fixed).output();
     if !chattr("+i").is_ok_and(|o| o.status.success()) {
-        eprintln!("SKIPPED: no immutable files here");
-        return;
+        return skips::here("no immutable files here");
     }
     let outcome = remove("rf", &[&t.path().join("a")]);
     assert!(chattr("-i").unwrap().status.success());

@@ -135,11 +135,10 @@ mod tests {
         if !cached {
             forget(&file, 0, 0);
         }
-        let there = pages(&file, 0, 0)?;
-        if there == if cached { LEN as u64 / 4096 } else { 0 } {
+        if pages(&file, 0, 0) == Some(if cached { LEN as u64 / 4096 } else { 0 }) {
             return Some(file);
         }
-        eprintln!("SKIPPED: needs cachestat(2), Linux 6.5, and a temporary directory on a disk");
+        skips::here("needs cachestat(2), Linux 6.5, and a temporary directory on a disk");
         None
     }
 
@@ -184,8 +183,7 @@ mod tests {
             .create_new(true)
             .open(format!("/dev/shm/fastcopy-{}", std::process::id()))
         else {
-            eprintln!("SKIPPED: there is no /dev/shm");
-            return;
+            return skips::here("there is no /dev/shm");
         };
         std::fs::remove_file(format!("/dev/shm/fastcopy-{}", std::process::id())).unwrap();
         write_full_as(&file, 0, b"content", Cache::Drop).unwrap();

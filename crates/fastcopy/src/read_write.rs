@@ -270,8 +270,7 @@ mod tests {
         if page_cache::pages(&f, 0, 1 << 20).is_none()
             || rustix::fs::fstatfs(&f).unwrap().f_type == 0x0102_1994
         {
-            eprintln!("SKIPPED: needs cachestat(2), Linux 6.5, and a temporary directory on a disk");
-            return;
+            return skips::here("needs cachestat(2), Linux 6.5, and a temporary directory on a disk");
         }
         rustix::fs::fadvise(&f, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         for _ in 0..2 {

@@ -125,7 +125,7 @@ mod tests {
         match Ring::new(Shape { blocks, block_bytes, registered }) {
             Ok(ring) => Some(ring),
             Err(why) => {
-                eprintln!("SKIPPED: {why}");
+                skips::here(&why.to_string());
                 None
             }
         }

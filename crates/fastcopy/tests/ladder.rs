@@ -190,7 +190,7 @@ fn procfs_and_sysfs_are_read_to_their_end() {
         ("/sys/kernel/notes", true),
     ] {
         let Ok(src) = File::open(path) else {
-            skip("procfs_and_sysfs_are_read_to_their_end", path);
+            skipped("procfs_and_sysfs_are_read_to_their_end", path);
             continue;
         };
         let expect = read(path).unwrap();
@@ -436,7 +436,7 @@ fn bad_descriptors_are_errors_of_their_side() {
 #[test]
 fn reflink_always_says_why_not() {
     let Some(mount) = Mount::tmpfs("16m") else {
-        return skip("reflink_always_says_why_not", "cannot mount a tmpfs");
+        return skipped("reflink_always_says_why_not", "cannot mount a tmpfs");
     };
     let src = make(&mount.at.join("from"), 1000, &[(0, 1000)]);
     let opts = Options { reflink: Reflink::Always, ..OPTIONS };
@@ -453,7 +453,7 @@ fn reflink_always_says_why_not() {
 fn filesystems_that_clone() {
     for (kind, mib) in [("xfs", 320), ("btrfs", 256)] {
         let Some(mount) = Mount::image(kind, mib) else {
-            skip("filesystems_that_clone", kind);
+            skipped("filesystems_that_clone", kind);
             continue;
         };
         let (from, to) = (mount.at.join("from"), mount.at.join("to"));
@@ -496,7 +496,10 @@ fn filesystems_that_clone() {
 fn the_second_copy_across_mounts_costs_no_failed_call() {
     let dir = tempfile::tempdir().unwrap();
     let Some(other) = elsewhere(dir.path()) else {
-        return skip("the_second_copy_across_mounts_costs_no_failed_call", "/dev/shm is not another device");
+        return skipped(
+            "the_second_copy_across_mounts_costs_no_failed_call",
+            "/dev/shm is not another device",
+        );
     };
     let rungs = Rungs::new();
     for (a, b) in [(dir.path(), other.path()), (other.path(), dir.path())] {
@@ -520,7 +523,7 @@ fn the_second_copy_across_mounts_costs_no_failed_call() {
 #[test]
 fn a_full_target_is_a_real_error() {
     let Some(mount) = Mount::tmpfs("3m") else {
-        return skip("a_full_target_is_a_real_error", "cannot mount a tmpfs");
+        return skipped("a_full_target_is_a_real_error", "cannot mount a tmpfs");
     };
     let dir = tempfile::tempdir().unwrap();
     let src = make(&dir.path().join("from"), 9 * MIB, &[(0, 9 * MIB)]);
@@ -611,7 +614,7 @@ fn under_a_limit() {
 #[test]
 fn errors_put_in_from_outside() {
     if std::process::Command::new("strace").arg("-V").output().is_err() {
-        return skip("errors_put_in_from_outside", "strace is not installed");
+        return skipped("errors_put_in_from_outside", "strace is not installed");
     }
     let enospc = format!("all {}", errno::ENOSPC);
     for (call, inject, expect) in [

@@ -90,7 +90,7 @@ fn a_fifo_is_refused_and_not_waited_for() {
     let fifo = dir.path().join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     if !made.is_ok_and(|s| s.success()) {
-        return skip("a_fifo_is_refused_and_not_waited_for", "no mkfifo");
+        return skipped("a_fifo_is_refused_and_not_waited_for", "no mkfifo");
     }
     assert!(fifo.metadata().unwrap().file_type().is_fifo());
     let e = fastcopy::copy(&fifo, dir.path().join("to")).unwrap_err();

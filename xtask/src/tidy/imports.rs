@@ -6,7 +6,7 @@ use super::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the sources of our crates lie, those of the product first.
-pub const CRATES: [&str; 7] = [
+pub const CRATES: [&str; 8] = [
     "crates/fastcopy/src/",
     "crates/bcmr-wire/src/",
     "crates/bcmr-engine/src/",
@@ -14,6 +14,7 @@ pub const CRATES: [&str; 7] = [
     "xtask/src/",
     "tools/bench/src/",
     "tools/sh/src/",
+    "tools/skips/src/",
 ];
 
 /// The engine, whose folders have an order.

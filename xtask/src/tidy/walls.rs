@@ -4,7 +4,7 @@ use super::finding::{File, Finding};
 use super::source::{self, PathUse, Source};
 
 /// Arrows only downward: which of our own crates each may depend on.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("fastcopy", &[]),
     ("bcmr-wire", &[]),
     ("bcmr-engine", &["fastcopy", "bcmr-wire"]),
@@ -14,7 +14,9 @@ const ARROWS: [(&str, &[&str]); 9] = [
     // The engine for the ranks of an MPI job, a program of its own in a workspace of its own.
     ("bcmr-mpi", &["bcmr-engine", "bcmr-mpi"]),
     ("sh", &[]),
-    ("xtask", &["sh"]),
+    // For tests, of every crate.
+    ("skips", &[]),
+    ("xtask", &["sh", "skips"]),
     // Experiments measure the library itself.
     ("bench", &["sh", "fastcopy"]),
 ];
@@ -74,6 +76,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         if file.path.ends_with("Cargo.toml") {
             arrows(file, &mut found);
         }
+        quiet_skips(file, &mut found);
         let Some(place) = Module::of(&file.path) else { continue };
         if !file.text.trim_start().starts_with("//!") {
             found.push(Finding::new(
@@ -91,6 +94,18 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         look.creators(&mut found);
     }
     found
+}
+
+/// A test that cannot run is not quietly green: what `eprintln!` says in a test that passes is never shown.
+fn quiet_skips(file: &File, found: &mut Vec<Finding>) {
+    if !file.path.ends_with(".rs") {
+        return;
+    }
+    for (n, line) in file.text.lines().enumerate() {
+        if line.contains(concat!("eprint", "ln!(\"SKIPPED")) {
+            found.push(Finding::new(&file.path, n + 1, "quiet-skip", "say it by `skips::here`"));
+        }
+    }
 }
 
 /// A module of one of our crates.
@@ -180,7 +195,7 @@ impl Look<'_> {
 
     /// Arguments, environment, terminal and exit codes stay in programs.
     fn outside_world(&self, found: &mut Vec<Finding>) {
-        if matches!(self.place.krate, "bcmr" | "bcmr-mpi" | "xtask" | "bench" | "sh") {
+        if matches!(self.place.krate, "bcmr" | "bcmr-mpi" | "xtask" | "bench" | "sh" | "skips") {
             return;
         }
         for (n, code) in self.source.live() {
@@ -448,6 +463,15 @@ mod tests {
             one(SENDER, "#[cfg(test)]\nmod tests {\n fn f() { println!(); std::env::args(); }\n}"),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn a_test_does_not_skip_quietly() {
+        let skips = |how: &str| {
+            one(SENDER, &format!("#[cfg(test)]\nmod tests {{\n fn f() {{ {how}(\"SKIPPED: no disk\") }}\n}}"))
+        };
+        assert_eq!(skips(concat!("eprint", "ln!")), [":4 quiet-skip"]);
+        assert_eq!(skips("skips::here"), [""; 0]);
     }
 
     #[test]

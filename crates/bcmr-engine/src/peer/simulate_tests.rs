@@ -1463,8 +1463,7 @@ fn every_transfer_to_a_disk_that_becomes_full_ends() {
     };
     let can = unshare(&["sh", "-c", "mount -t tmpfs small /mnt"].map(OsStr::new)).output();
     if !can.is_ok_and(|out| out.status.success()) {
-        eprintln!("SKIPPED: nothing can be mounted here");
-        return;
+        return skips::here("nothing can be mounted here");
     }
     let this = std::env::current_exe().unwrap();
     let test = OsStr::new("peer::simulate_tests::every_transfer_ends");

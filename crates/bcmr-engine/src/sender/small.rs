@@ -183,8 +183,7 @@ mod tests {
         fs::write(&full, "x").unwrap();
         File::open(&full).unwrap().sync_all().unwrap();
         if is_cached(File::open(&empty).unwrap(), 0) != Some(false) {
-            eprintln!("SKIPPED: needs cachestat(2), Linux 6.5");
-            return;
+            return skips::here("needs cachestat(2), Linux 6.5");
         }
         let mut buffer = SmallBuffer::default();
         let mut small = SmallFiles::new(&mut buffer, ROOM, Asks::default(), Since::now().moved(LONG));
@@ -239,8 +238,7 @@ mod tests {
         assert!(read(true) && read(false));
         let file = File::open(&path).unwrap();
         if let Err(e) = fastcopy::xattr::set(fastcopy::xattr::Of::Handle(file.as_fd()), c"user.a", b"1") {
-            eprintln!("SKIPPED: attributes of small files: {e}");
-            return;
+            return skips::here(&format!("attributes of small files: {e}"));
         }
         assert!(!read(true) && read(false));
     }

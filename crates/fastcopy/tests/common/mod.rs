@@ -2,13 +2,14 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub use skips::skipped;
 
 use fastcopy::{Copied, Dest, Failure, Options, Rung, Rungs, Scratch, Source, copy_file};
 
@@ -93,16 +94,6 @@ pub fn allocated(path: &Path) -> u64 {
 pub fn elsewhere(here: &Path) -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir_in("/dev/shm").ok()?;
     (dir.path().metadata().unwrap().dev() != here.metadata().unwrap().dev()).then_some(dir)
-}
-
-/// Said where it will be read, which is not where `eprintln!` goes in a test that passes; and written down for
-/// `cargo xtask ci`, which says it again at its end.
-pub fn skip(test: &str, why: &str) {
-    let line = format!("SKIPPED: {test}: {why}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    if let Some(list) = std::env::var_os("BCMR_SKIPS") {
-        std::fs::File::options().append(true).open(list).unwrap().write_all(line.as_bytes()).unwrap();
-    }
 }
 
 pub fn is_root() -> bool {

@@ -10,6 +10,8 @@ pub mod middle;
 pub mod remote;
 pub mod sshd;
 
+pub use skips::skipped;
+
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, OsStr, OsString};
@@ -33,16 +35,6 @@ pub const HUNG: Duration = Duration::from_secs(300);
 
 /// The number of the user "nobody".
 pub const NOBODY: u32 = 65534;
-
-/// Says loudly (past the test harness's capture) that something was not tested, and why; and writes it down for
-/// `cargo xtask ci`, which says it again at its end.
-pub fn skipped(test: &str, why: &str) {
-    let line = format!("SKIPPED: {test}: {why}\n");
-    let _told = std::io::stderr().write_all(line.as_bytes());
-    if let Some(list) = std::env::var_os("BCMR_SKIPS") {
-        std::fs::File::options().append(true).open(list).unwrap().write_all(line.as_bytes()).unwrap();
-    }
-}
 
 /// Whether tests that have more cases than an ordinary run has time for try all of them (`cargo xtask ci --deep`).
 pub fn all_cases() -> bool {
