@@ -142,8 +142,10 @@ def main():
                             verdict.add(what, ("run %d" % runs, "exit %d" % rc, err[-120:].decode(errors="replace")))
                 else:
                     calls, _ = lab.calls(command, field.top)
-                    step = max(1, len(calls) // 40) if o.quick else 1
-                    for k in range(1, len(calls) + 1, step):
+                    # Every so many calls, and other ones for each line.
+                    step = max(1, len(calls) // 16) if o.quick else 1
+                    first = 1 + sum((scenario + tool).encode()) % step
+                    for k in range(first, len(calls) + 1, step):
                         field.reset()
                         hook = f"{lab.xchg} {field.target} {field.hostile}"
                         rc, err = lab.fault(command, field.top, k, "hook", hook=hook, timeout=60)

@@ -59,7 +59,8 @@ impl Far {
 
     /// The same, with everything of it in `own`.
     pub fn ssh_in(own: Tmp, test: &str, program: &Path, extra: &[&str]) -> Option<Far> {
-        match Sshd::start(own.path(), program, extra) {
+        // By default a key is exchanged that withstands quantum computers: most of what a login here would cost.
+        match Sshd::start(own.path(), program, &[&["KexAlgorithms curve25519-sha256"], extra].concat()) {
             Ok(sshd) => {
                 let flags = vec!["-F".into(), sshd.config().into()];
                 Some(Far { own, flags, env: Vec::new(), sshd: Some(sshd) })

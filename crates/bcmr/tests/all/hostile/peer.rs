@@ -28,6 +28,8 @@ const WORKED_MAX: Duration = Duration::from_secs(120);
 const WALL_MAX: Duration = Duration::from_secs(900);
 /// How often a program is looked at whether it waits.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often the memory of a program is looked at, which it no longer has when it has ended.
+const MEMORY_LOOK: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 12_000_000 };
 /// Memory beyond that of an honest run, in KiB (V7).
 pub const GROWTH_KIB: u64 = 64 << 10;
 /// Connections that one run may make.
@@ -777,31 +779,31 @@ fn watch(
     let status = PathBuf::from(format!("/proc/{}/status", child.id()));
     let (began, mut kib, mut hung) = (Instant::now(), 0, false);
     let (mut waited, mut looked) = (Duration::ZERO, began);
+    let pid = rustix::process::Pid::from_child(&child);
+    let running = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     let ended = loop {
         kib = kib.max(high_water(&status));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
         if looked.elapsed() > LOOK {
             let script = format!("/proc/self/task/{}", script_thread.load(Ordering::Relaxed));
             if sleeps(Path::new(&script)) && all_sleep(child.id()) {
                 // A look that comes late was kept from running, as the program may have been.
                 waited += looked.elapsed().min(2 * LOOK);
             }
+            let too_long = waited > patience || began.elapsed() > WALL_MAX || worked(child.id()) > WORKED_MAX;
+            if too_long && !hung {
+                hung = true;
+                let _gone = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+            }
             looked = Instant::now();
         }
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        let too_long = waited > patience || began.elapsed() > WALL_MAX || worked(child.id()) > WORKED_MAX;
-        if too_long && !hung {
-            hung = true;
-            let group = rustix::process::Pid::from_child(&child);
-            let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(4));
+        let _ended = poll(&mut [PollFd::new(&running, PollFlags::IN)], Some(&MEMORY_LOOK));
     };
     over.store(true, Ordering::Relaxed);
     // Whatever it has left behind is killed with it: a pipe that stays open would never end.
-    let group = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    let _gone = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
     let code = ended.code().unwrap_or_else(|| 1000 + ended.signal().unwrap_or(0));
     let (out, err) = (out.join().unwrap(), err.join().unwrap());
     Outcome { name: name.to_owned(), code, out, err, waited, kib, hung }
