@@ -198,10 +198,11 @@ mod tests {
     #[test]
     fn a_trail_drops_what_is_behind_it() {
         let dir = tempfile::tempdir().unwrap();
+        let content = vec![5; 3 * STEP_BYTES as usize];
         let file = |name: &str| {
             let path = dir.path().join(name);
             let file = std::fs::File::create_new(&path).unwrap();
-            fastcopy::read_write::write_full(&file, 0, &vec![5; 3 * STEP_BYTES as usize]).unwrap();
+            fastcopy::read_write::write_full(&file, 0, &content).unwrap();
             OwnedFd::from(std::fs::File::options().read(true).write(true).open(&path).unwrap())
         };
         let (src, dst, bystander) = (file("src"), file("dst"), file("bystander"));
@@ -214,12 +215,12 @@ mod tests {
         let steps =
             |file: &OwnedFd| (page_cache::pages(file, 0, 0).unwrap() * 4096 + STEP_BYTES / 2) / STEP_BYTES;
         let of_both = || (steps(&dst), steps(&src));
-        let mut room = vec![0; 3 * STEP_BYTES as usize];
+        let mut room = vec![0; content.len()];
         for source in [false, true] {
             let mut at_once = || {
                 for file in [&src, &dst, &bystander] {
                     fastcopy::read_write::read_full(file, 0, &mut room).unwrap();
-                    assert!(room.iter().all(|b| *b == 5));
+                    assert!(room == content);
                 }
                 let trail = Trail { cache: Cache::Keep, ..Trail::new(Leave { source }, &src, &dst).unwrap() };
                 assert!(trail.advance(2 * STEP_BYTES - 1));
