@@ -1,5 +1,5 @@
-//! A debug build lies at a fixed address: a fifth of the time of a short run would go into moving it to another one, and
-//! tests start it tens of thousands of times. What users get is not touched.
+//! Links a debug build for a fixed address. The loader spends a fifth of a short run on moving it to another one, and tests
+//! start it again and again. Release builds, which users get, are linked as ever.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

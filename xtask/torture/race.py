@@ -142,7 +142,7 @@ def main():
                             verdict.add(what, ("run %d" % runs, "exit %d" % rc, err[-120:].decode(errors="replace")))
                 else:
                     calls, _ = lab.calls(command, field.top)
-                    # Every so many calls, and other ones for each line.
+                    # In a slice every so many calls, and not the same ones on every line.
                     step = max(1, len(calls) // 16) if o.quick else 1
                     first = 1 + sum((scenario + tool).encode()) % step
                     for k in range(first, len(calls) + 1, step):

@@ -231,7 +231,7 @@ mod tests {
                 [near, behind, of_both()]
             };
             let expected = if source { [(3, 3), (2, 2), (0, 0)] } else { [(3, 3), (2, 3), (0, 3)] };
-            // A busy kernel takes many pages: then it has taken those of a file too that no trail is behind.
+            // A busy kernel takes many pages for others: then the bystander, which no trail touches, has lost some as well.
             let disturbed = |found| found != expected && steps(&bystander) < 3;
             let found = (0..20).map(|_| at_once()).find(|found| !disturbed(*found));
             let Some(found) = found else {

@@ -59,7 +59,7 @@ impl Far {
 
     /// The same, with everything of it in `own`.
     pub fn ssh_in(own: Tmp, test: &str, program: &Path, extra: &[&str]) -> Option<Far> {
-        // By default a key is exchanged that withstands quantum computers: most of what a login here would cost.
+        // ssh's default exchanges a post-quantum key as well: processor time at each login, and nothing that is tested here.
         match Sshd::start(own.path(), program, &[&["KexAlgorithms curve25519-sha256"], extra].concat()) {
             Ok(sshd) => {
                 let flags = vec!["-F".into(), sshd.config().into()];

@@ -28,7 +28,7 @@ const WORKED_MAX: Duration = Duration::from_secs(120);
 const WALL_MAX: Duration = Duration::from_secs(900);
 /// How often a program is looked at whether it waits.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often the memory of a program is looked at, which it no longer has when it has ended.
+/// How often the memory of a program is read; the kernel no longer tells it when the program has ended.
 const MEMORY_LOOK: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 12_000_000 };
 /// Memory beyond that of an honest run, in KiB (V7).
 pub const GROWTH_KIB: u64 = 64 << 10;
