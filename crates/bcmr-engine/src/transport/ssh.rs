@@ -197,8 +197,10 @@ pub(super) fn arguments_for(
         Nth::Further | Nth::Session => &["-o", "BatchMode=yes"],
         Nth::First | Nth::Shares(..) => &[],
     };
-    let mut args: Vec<OsString> = silent.iter().map(OsString::from).collect();
-    args.extend(way.ssh.iter().skip(1).cloned());
+    let (before, behind) = way.ssh.split_at(ssh_ends(&way.ssh));
+    let mut args: Vec<OsString> = before.iter().skip(1).cloned().collect();
+    args.extend(silent.iter().map(OsString::from));
+    args.extend(behind.iter().cloned());
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     // Of two values ssh takes the first: the address is the more particular one.
     if let Some(port) = address.port {
@@ -228,6 +230,13 @@ pub(super) fn arguments_for(
     // L1: nothing behind this is an option.
     add(&["--", &address.host, command]);
     Ok(args)
+}
+
+/// How many of the words are ssh, with what it is started by (`sshpass -e ssh`): what follows are its own options. Behind a
+/// program of another name all are taken for it.
+fn ssh_ends(words: &[OsString]) -> usize {
+    let is_ssh = |word: &OsString| Path::new(word).file_name() == Some(OsStr::new("ssh"));
+    words.iter().rposition(is_ssh).map_or(words.len(), |at| at + 1)
 }
 
 /// What ssh is told of a shared connection's socket: it connects by itself where there is none.
@@ -656,6 +665,14 @@ mod tests {
         let alone = "-S none -o ControlMaster=no";
         let want = format!("-o BatchMode=yes {tail} {alone} -- h bcmr serve");
         assert_eq!(further, want, "nobody is asked for a password");
+        for (ssh, begins) in [
+            (&["sshpass", "-f", "ssh", "/opt/ssh", "-v"][..], "-f ssh /opt/ssh -o BatchMode=yes -v -T"),
+            (&["python3", "relay"], "relay -o BatchMode=yes -T"),
+            (&[], "-o BatchMode=yes -T"),
+        ] {
+            let said = line(&at(None, "h", None), &way(ssh, &[]), Nth::Further, Ciphers::AsTheyAre);
+            assert!(said.starts_with(begins), "{ssh:?}: {said}");
+        }
         let shares = Nth::Shares(Path::new("/s/socket"), HeldBy::Sftp);
         let first =
             arguments_for(&at(None, "h", None), &way(&["ssh"], &[]), shares, Ciphers::AsTheyAre, "sftp");
