@@ -6,6 +6,7 @@
 use bcmr_wire::limits;
 use bcmr_wire::message::{Codec, data};
 use std::fmt;
+use std::io::{Cursor, Seek, SeekFrom};
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 /// What packing must come to, in percent, to be worth unpacking.
@@ -80,10 +81,10 @@ impl Packer {
         let limit = worth(raw.len());
         let packed = match codec {
             Codec::Raw => None,
-            // Less room than the worst case needs: zstd gives up as soon as it is not worth it.
+            // Less room than the worst case needs: where `out` has no more, zstd gives up as soon as it is not worth it.
             Codec::Zstd => {
-                out.resize(start + limit, 0);
-                out.get_mut(start..).and_then(|room| self.zstd(effort, raw, room))
+                out.reserve_exact(limit);
+                self.zstd(effort, raw, out)
             }
             Codec::Lz4 => {
                 out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
@@ -102,11 +103,14 @@ impl Packer {
         }
     }
 
-    fn zstd(&mut self, effort: Effort, raw: &[u8], room: &mut [u8]) -> Option<usize> {
+    /// Behind what is in `out`, into what it has allocated; how many bytes.
+    fn zstd(&mut self, effort: Effort, raw: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         if self.zstd.as_ref().is_none_or(|(_, at)| *at != effort) {
             self.zstd = zstd::bulk::Compressor::new(effort.level()).ok().map(|packer| (packer, effort));
         }
-        self.zstd.as_mut()?.0.compress_to_buffer(raw, room).ok()
+        let mut room = Cursor::new(&mut *out);
+        room.seek(SeekFrom::End(0)).ok()?;
+        self.zstd.as_mut()?.0.compress_to_buffer(raw, &mut room).ok()
     }
 }
 
@@ -136,15 +140,23 @@ impl FramePacker {
         let start = out.len();
         let limit = worth(raw.len());
         let goes_on = self.goes_on(at);
-        out.resize(start + limit, 0);
-        let packed = out.get_mut(start..).and_then(|room| self.fill(effort, goes_on, raw, room));
+        out.reserve_exact(limit);
+        let packed = self.fill(effort, goes_on, raw, limit, out);
         out.truncate(start + packed.unwrap_or_default());
         // What was begun and is not sent is of no use to those behind it.
         self.end = packed.map(|_| at + raw.len() as u64);
         packed.is_some()
     }
 
-    fn fill(&mut self, effort: Effort, goes_on: bool, raw: &[u8], room: &mut [u8]) -> Option<usize> {
+    /// Behind what is in `out`, into what it has allocated; how many bytes, if they are no more than `limit`.
+    fn fill(
+        &mut self,
+        effort: Effort,
+        goes_on: bool,
+        raw: &[u8],
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
         if !goes_on {
             match &mut self.encoder {
                 Some((encoder, at)) if *at == effort => encoder.reinit().ok()?,
@@ -158,13 +170,14 @@ impl FramePacker {
         }
         let (encoder, _) = self.encoder.as_mut()?;
         let mut from = InBuffer::around(raw);
-        let mut to = OutBuffer::around(room);
-        while from.pos() < raw.len() && to.pos() < to.capacity() {
+        let start = out.len();
+        let mut to = OutBuffer::around_pos(out, start);
+        while from.pos() < raw.len() && to.pos() - start < limit {
             encoder.run(&mut from, &mut to).ok()?;
         }
         // A room that is full may have been too small.
-        let all = from.pos() == raw.len() && to.pos() < to.capacity() && encoder.flush(&mut to).ok()? == 0;
-        all.then(|| to.pos())
+        let all = from.pos() == raw.len() && to.pos() - start < limit && encoder.flush(&mut to).ok()? == 0;
+        all.then(|| to.pos() - start).filter(|bytes| *bytes <= limit)
     }
 }
 
@@ -249,10 +262,12 @@ impl Unpacker {
             out.extend_from_slice(packed);
             return Ok(());
         }
-        out.resize(length, 0);
         let got = match codec {
-            Codec::Zstd => self.zstd(packed, out),
-            _ => lz4_flex::block::decompress_into(packed, out).ok(),
+            Codec::Zstd => self.zstd(packed, length, out),
+            _ => {
+                out.resize(length, 0);
+                lz4_flex::block::decompress_into(packed, out).ok()
+            }
         };
         if got == Some(length) { Ok(()) } else { Err(Damaged::NotAsAnnounced) }
     }
@@ -276,18 +291,17 @@ impl Unpacker {
         }
         // With room for one byte more: that more would come than was announced is seen.
         out.clear();
-        out.resize(length + 1, 0);
+        out.reserve_exact(length + 1);
         if self.part(part, packed, out) != Some(length) {
             return Err(Damaged::NotAsAnnounced);
         }
-        out.truncate(length);
         let (file, at) = place;
         self.end = Some((file, at.saturating_add(length as u64)));
         Ok(())
     }
 
     /// How many bytes came out, if all of `packed` went in and the frame has not ended.
-    fn part(&mut self, part: InFrame, packed: &[u8], out: &mut [u8]) -> Option<usize> {
+    fn part(&mut self, part: InFrame, packed: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let decoder = match &mut self.frame {
             Some(decoder) => {
                 if part == InFrame::Begins {
@@ -316,11 +330,14 @@ impl Unpacker {
         }
     }
 
-    fn zstd(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    /// Into what `out` has allocated, which is not written before that.
+    fn zstd(&mut self, packed: &[u8], length: usize, out: &mut Vec<u8>) -> Option<usize> {
         if self.zstd.is_none() {
             self.zstd = zstd::bulk::Decompressor::new().ok();
         }
-        self.zstd.as_mut()?.decompress_to_buffer(packed, out.as_mut_slice()).ok()
+        out.clear();
+        out.reserve_exact(length);
+        self.zstd.as_mut()?.decompress_to_buffer(packed, out).ok()
     }
 }
 
