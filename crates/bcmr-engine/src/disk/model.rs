@@ -117,11 +117,13 @@ impl Image {
         match op {
             Op::Write { id, at, bytes } => {
                 let data = self.data(*id);
-                let end = *at as usize + bytes.len();
-                if data.len() < end {
-                    data.resize(end, 0);
+                let at = *at as usize;
+                if data.len() < at {
+                    data.resize(at, 0);
                 }
-                data[*at as usize..end].copy_from_slice(bytes);
+                let (over, behind) = bytes.split_at(bytes.len().min(data.len() - at));
+                data[at..at + over.len()].copy_from_slice(over);
+                data.extend_from_slice(behind);
             }
             Op::Length { id, bytes } => self.data(*id).resize(*bytes as usize, 0),
             Op::Meta { id, mode, mtime } => {
