@@ -86,9 +86,9 @@ const STEPS: [Step; 15] = [
     Step { only_deep: true, ..step("faces", Lane::Front, None, |_| faces()) },
 ];
 
-/// What builds the program and all tests. No step builds a part of that by itself: alone it has dependencies with other features,
-/// and would be built once more, under the tests that run it.
-const BUILD: &[&str] = &["test", "--workspace", "--locked", "--no-run"];
+/// What builds the program, all tests and the recorder of block writes. No step builds a part of that by itself: alone it has
+/// dependencies with other features, and would be built once more, under the tests that run it.
+const BUILD: &[&str] = &["build", "--workspace", "--tests", "--bin", "blkrec", "--locked"];
 
 /// What a step came to, as its own process says it: the first word of its verdict, and the rest.
 const VERDICTS: [&str; 4] = ["passed", "but", "skipped", "failed"];
@@ -429,12 +429,12 @@ fn experiments() -> Done {
     done(built.and_then(|()| bench::run(&few)))
 }
 
-/// Every decoder under the fuzzer for a moment: that the targets build, and that nothing is found at once.
+/// Every decoder under the fuzzer for a thousand inputs: that the targets build, and that nothing is found at once.
 fn fuzzing(depth: Depth) -> Done {
     if sh::which("c++").or_else(|| sh::which("g++")).is_none() {
         return Done::Skipped("there is no C++ compiler".to_owned());
     }
-    done(fuzz::run(if depth == Depth::All { &[] } else { &["--seconds", "1", "--quick"] }))
+    done(fuzz::run(if depth == Depth::All { &[] } else { &["--quick"] }))
 }
 
 /// Power cuts for some twenty seconds, after the proof that what is faulty would be found.
@@ -443,7 +443,12 @@ fn power_cuts(depth: Depth) -> Done {
         return Done::PassedBut(format!("POWER CUTS WERE NOT TRIED: {why}"));
     }
     let minutes = if depth == Depth::All { "20" } else { "0.35" };
-    done(crash::run(&["--prove-judge"]).and_then(|()| crash::run(&["--minutes", minutes])))
+    let bcmr = sh::debug_dir().join("bcmr");
+    let bcmr = bcmr.to_string_lossy();
+    let built = ["--built", "--bcmr", &bcmr];
+    let built_now = sh::run(sh::cargo().args(BUILD));
+    let proved = built_now.and_then(|()| crash::run(&[&built[..], &["--prove-judge"]].concat()));
+    done(proved.and_then(|()| crash::run(&[&built[..], &["--minutes", minutes]].concat())))
 }
 
 /// Licences, bans and sources always; advisories where cargo-deny is installed and their database can be fetched.

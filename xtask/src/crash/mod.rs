@@ -48,6 +48,9 @@ struct Options {
     /// The binary under test, instead of building one.
     #[arg(long, value_name = "PATH", value_parser = there)]
     bcmr: Option<PathBuf>,
+    /// Builds nothing: the recorder is beside this program.
+    #[arg(long, hide = true, requires = "bcmr")]
+    built: bool,
     /// Names the workloads.
     #[arg(long)]
     list: bool,
@@ -152,7 +155,9 @@ fn tools(options: &Options) -> Result<Tools> {
     if built.ends_with("release") {
         build.arg("--release");
     }
-    sh::run(&mut build)?;
+    if !options.built {
+        sh::run(&mut build)?;
+    }
     let scratch = Scratch::new(
         &format!("bcmr-crash.{}", std::process::id()),
         SCRATCH_BYTES,

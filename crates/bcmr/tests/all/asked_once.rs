@@ -217,8 +217,8 @@ fn accounts_that_run_no_command() {
 /// Once it is lost nothing of it is used again: each further attempt asks.
 #[test]
 fn each_new_connection_asks() {
-    needs!(has_tool("python3"), "it needs python3");
-    let relay = format!("{}/tests/all/common/relay-tcp", env!("CARGO_MANIFEST_DIR"));
+    needs!(python().is_some(), "it needs python3");
+    let relay = script("relay-tcp");
     let client = format!("ProxyCommand {relay} %h %p");
     let Some(asked) = Asked::new("each_new_connection_asks", Path::new(BCMR), &client, &[]) else { return };
     let tmp = Tmp::new();
@@ -256,8 +256,8 @@ fn what_was_lost_is_not_trusted_again() {
 /// Further connections are connections: what they carry does not share one.
 #[test]
 fn further_connections_are_their_own() {
-    needs!(has_tool("python3"), "it needs python3");
-    let relay = format!("{}/tests/all/common/relay-tcp", env!("CARGO_MANIFEST_DIR"));
+    needs!(python().is_some(), "it needs python3");
+    let relay = script("relay-tcp");
     let client = format!("ProxyCommand {relay} %h %p");
     let test = "further_connections_are_their_own";
     let Some(asked) = Asked::new(test, Path::new(BCMR), &client, &[]) else { return };

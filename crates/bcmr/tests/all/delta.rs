@@ -66,7 +66,7 @@ fn alike(tmp: &Tmp, what: &str) {
 
 #[test]
 fn only_what_differs_crosses() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     for dir in BOTH {
         for (what, new, most) in versions() {
             let tmp = stocked(&new);
@@ -101,7 +101,7 @@ fn only_what_differs_crosses() {
 /// Every other way of landing goes with it.
 #[test]
 fn however_it_lands() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     let (_, new, _) = versions().remove(1);
     for dir in BOTH {
         for flags in [
@@ -138,7 +138,7 @@ fn however_it_lands() {
 /// A run that was killed goes on where it stopped, and what is still to come is compared with what is there as before.
 #[test]
 fn what_was_interrupted_goes_on_with_what_is_there() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     let old = noise(1, 40 * MIB);
     let mut new = old.clone();
     // A third is new, so that there is something to cross.
@@ -161,7 +161,7 @@ fn what_was_interrupted_goes_on_with_what_is_there() {
 /// taken for it.
 #[test]
 fn what_was_moved_is_found() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     for dir in BOTH {
         let tmp = Tmp::new();
         // The first two are of one time too.
@@ -202,7 +202,7 @@ fn small_ones_cross(tmp: &Tmp, dir: Dir, what: &str, flags: &str, most: u64) {
 /// Files below 1 MiB that were changed, touched, moved, or are in doubt: of each only what is not there crosses.
 #[test]
 fn of_small_files_what_is_not_there_crosses() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     const FILES: u64 = 40;
     const EACH: usize = 100_000;
     let name = |n: u64| format!("before/{}/{n}", n % 4);

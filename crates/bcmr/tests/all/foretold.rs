@@ -264,19 +264,25 @@ fn what_a_list_names_twice() {
 
 /// What other programs say of everything below `top`, by path: type, mode, owner, mtime, attributes and ACLs.
 fn facts(top: &Path) -> BTreeMap<String, String> {
-    let run = |program: &str, args: &[&str], path: &str| {
-        let out = Command::new(program).args(args).arg(path).current_dir(top).output().unwrap();
+    let run = |program: &str, args: &[&str], paths: &[&str]| {
+        let out = Command::new(program).args(args).args(paths).current_dir(top).output().unwrap();
         assert!(out.status.success(), "{program}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };
-    let mut all = BTreeMap::new();
-    for path in run("find", &[], ".").lines() {
-        let mut said = run("stat", &["-c", "%F %a %u %g %y"], path);
-        said += &run("getfattr", &["-h", "-d", "-m", "-", "-e", "hex"], path);
-        if !said.starts_with("symbolic link") {
-            said += &run("getfacl", &["-p", "-n"], path);
-        }
-        all.insert(path.trim_start_matches("./").to_owned(), said);
+    let found = run("find", &[], &["."]);
+    let paths: Vec<&str> = found.lines().map(|path| path.trim_start_matches("./")).collect();
+    let kinds = run("stat", &["-c", "%F %a %u %g %y"], &paths);
+    let mut all: BTreeMap<String, String> =
+        paths.iter().zip(kinds.lines()).map(|(path, kind)| ((*path).to_owned(), kind.to_owned())).collect();
+    assert_eq!(kinds.lines().count(), all.len());
+    let not_links: Vec<&str> =
+        paths.iter().filter(|p| !all[**p].starts_with("symbolic link")).copied().collect();
+    let attributes = run("getfattr", &["-h", "-d", "-m", "-", "-e", "hex"], &paths);
+    let acls = run("getfacl", &["-p", "-n"], &not_links);
+    // Each has a paragraph for a path, which names it in the first line.
+    for about in attributes.split_terminator("\n\n").chain(acls.split_terminator("\n\n")) {
+        let path = about.lines().next().and_then(|line| line.strip_prefix("# file: ")).unwrap();
+        all.get_mut(path).unwrap_or_else(|| panic!("{path}")).push_str(about);
     }
     all
 }

@@ -20,12 +20,9 @@ fn read(path: &Path) -> String {
 fn lines_do_what_they_do_with_the_systems_programs() {
     let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/gnu/twins.py");
     let lines = if all_cases() { "5000" } else { "150" };
-    let ran = Command::new("python3")
-        .arg(judge)
-        .args(["--bcmr", BCMR, "--seed", "kept", "--lines", lines])
-        .output();
-    needs!(ran.is_ok(), "python3 is not here");
-    let ran = ran.unwrap();
+    needs!(python().is_some(), "it needs python3");
+    let mut ran = Command::new(python().unwrap());
+    let ran = ran.arg(judge).args(["--bcmr", BCMR, "--seed", "kept", "--lines", lines]).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     needs!(ran.status.code() != Some(77), "it wants root and coreutils 9.1");
     assert_eq!(ran.status.code(), Some(0), "{out}{err}");

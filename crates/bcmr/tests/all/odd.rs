@@ -2,7 +2,7 @@
 //! there, and none is said to have arrived that another has replaced.
 
 use crate::common::remote::*;
-use crate::common::{has_tool, is_root};
+use crate::common::{is_root, python};
 use crate::table::{at, bcmr, look, plant, scratch};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,12 +19,13 @@ struct Odd {
 impl Odd {
     /// Mounts; `None`, said aloud, where that cannot be done.
     fn new(test: &str, at: PathBuf, nature: &str) -> Option<Odd> {
-        if !is_root() || !has_tool("python3") || !Path::new("/dev/fuse").exists() {
+        let (true, true, Some(python)) = (is_root(), Path::new("/dev/fuse").exists(), python()) else {
             crate::common::skipped(test, "it needs root, python3 and /dev/fuse");
             return None;
-        }
+        };
         fs::create_dir_all(&at).unwrap();
-        let mut server = Command::new(format!("{}/tests/all/common/odd-fs", env!("CARGO_MANIFEST_DIR")))
+        let mut server = Command::new(python)
+            .args(["-IS", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/common/odd-fs")])
             .arg(&at)
             .args(nature.split_whitespace())
             .stdin(Stdio::null())

@@ -251,7 +251,7 @@ fn direct_where_it_cannot_be() {
 /// Answers take 25 ms in each direction.
 #[test]
 fn a_long_line() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     let far = Far::relay().with("RELAY_DELAY_MS", "25");
     there_and_back(&far, &["", "--parallel=2 --compress=none", "-C --sync"]);
 }

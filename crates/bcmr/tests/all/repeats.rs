@@ -49,7 +49,7 @@ const SAID: &str = "had come before in this run";
 
 #[test]
 fn small_files_with_one_content_cross_once() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     // Into what is new, where contents go along unasked, and into what is there, where they are asked for.
     for dir in BOTH {
         for (verb, is_there) in [("copy -rpT", false), ("sync", false), ("sync", true)] {
@@ -84,7 +84,7 @@ fn small_files_with_one_content_cross_once() {
 /// Many unlike files of one size cost neither a byte nor a question more than without.
 #[test]
 fn unlike_files_of_one_size_cost_nothing() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     for dir in BOTH {
         let crossed_with = |flags: &str| {
             let tmp = Tmp::new();
@@ -131,7 +131,7 @@ fn however_they_land() {
 /// Large files of a run that are the same, or nearly; and such as only look like it.
 #[test]
 fn a_large_file_is_made_of_another_one_of_the_run() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     const MANY: usize = 6 * MIB;
     let one = noise(1, MANY);
     let mut longer = one.clone();
@@ -174,7 +174,7 @@ fn a_large_file_is_made_of_another_one_of_the_run() {
 /// What is 16 MiB and longer has a store that may be asked too.
 #[test]
 fn beside_a_store() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     const MANY: usize = 17 * MIB;
     for dir in BOTH {
         let tmp = Tmp::new();
@@ -228,7 +228,7 @@ fn what_came_before_is_told() {
 /// A store knows what landed in earlier runs under nearly the same name; what only looks like it costs little.
 #[test]
 fn a_later_version_under_another_name() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     const MANY: usize = 17 * MIB;
     for dir in BOTH {
         let tmp = Tmp::new();

@@ -283,7 +283,7 @@ fn what_was_removed_there_need_not_be_sent_again() {
 /// last one came from another file, where it is gone, and where the user wants no such help.
 #[test]
 fn a_later_version_for_another_name_is_put_together_from_the_last_one() {
-    needs!(has_tool("python3"), "it needs python3");
+    needs!(python().is_some(), "it needs python3");
     type Meanwhile = fn(&Path);
     let nothing: Meanwhile = |_| {};
     let changed: Meanwhile = |last| {

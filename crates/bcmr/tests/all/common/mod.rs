@@ -63,6 +63,23 @@ pub fn has_tool(name: &str) -> bool {
     std::env::split_paths(&paths).any(|dir| dir.join(name).is_file())
 }
 
+/// The Python that `python3` leads to, where there is one. That may be a script that looks for it at each start.
+pub fn python() -> Option<&'static str> {
+    static PYTHON: OnceLock<Option<String>> = OnceLock::new();
+    let find = || {
+        let out = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+        let path = String::from_utf8(out.stdout).ok()?.trim_end().to_owned();
+        (out.status.success() && !path.is_empty()).then_some(path)
+    };
+    PYTHON.get_or_init(find).as_deref()
+}
+
+/// A script beside this file as a line that runs it by `python()`, with no more than its own library: that is found sooner.
+pub fn script(name: &str) -> String {
+    let path = format!("{}/tests/all/common/{name}", env!("CARGO_MANIFEST_DIR"));
+    format!("'{}' -IS '{path}'", python().unwrap_or("python3"))
+}
+
 // ---- a place to work in ----
 
 /// A directory that is taken away in the end, whatever is in it.

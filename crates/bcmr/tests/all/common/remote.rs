@@ -22,11 +22,6 @@ pub struct Far {
     sshd: Option<Sshd>,
 }
 
-/// What stands in for ssh, from the test's directory.
-fn stand_in(name: &str) -> String {
-    format!("{}/tests/all/common/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
 impl Far {
     /// Behind pipes: fast, and nothing but this program takes part.
     pub fn by(by: By) -> Far {
@@ -34,7 +29,10 @@ impl Far {
         let home = own.dir("home");
         std::fs::create_dir(home.join("run")).unwrap();
         chmod(&home.join("run"), 0o700);
-        let ssh = stand_in(if by == By::Pipe { "pipe-ssh" } else { "relay-ssh" });
+        let ssh = match by {
+            By::Pipe => format!("{}/tests/all/common/pipe-ssh", env!("CARGO_MANIFEST_DIR")),
+            By::Relay => script("relay-ssh"),
+        };
         let flags = vec![format!("--ssh={ssh}").into(), format!("--remote-program={BCMR}").into()];
         let env = vec![
             ("FAR_HOME".into(), home.into()),
@@ -160,13 +158,13 @@ impl Far {
 
 /// An ssh whose connections pass a relay that counts, and cuts after `RELAY_UP` and `RELAY_DOWN` bytes.
 pub fn counted_ssh(test: &str) -> Option<(Far, Tmp)> {
-    if !has_tool("python3") {
+    if python().is_none() {
         skipped(test, "it needs python3");
         return None;
     }
     let far = Far::ssh(test, Path::new(BCMR), &[])?;
     let tmp = Tmp::new();
-    let relay = format!("{}/tests/all/common/relay-tcp", env!("CARGO_MANIFEST_DIR"));
+    let relay = script("relay-tcp");
     let own = std::fs::read_to_string(far.sshd().config()).unwrap();
     let config = tmp.file("config", format!("ProxyCommand {relay} %h %p\n{own}"));
     let far = far.configured(&config).with("RELAY_LOG", tmp.p("log"));

@@ -612,15 +612,9 @@ impl Place {
         }
         // Each connection has pipes of its own. What comes is passed on by two processes, so that each pipe ends by itself.
         let ssh = format!(
-            "#!/bin/sh\ncd '{}' && n=0; while ! mkdir $n 2>/dev/null; do n=$((n+1)); done; cat down$n 2>/dev/null & exec cat > up$n",
+            "cd '{}' && set -C; n=0; until true > $n; do n=$((n+1)); done 2>/dev/null; cat down$n 2>/dev/null & exec cat >> up$n",
             wire.path().display()
         );
-        // Not `ssh`: that one is asked for its configuration first.
-        let file = wire.path().join("peer-ssh");
-        // Written by a process of its own: no child of another test can hold it open for writing when it is run.
-        let mut make = Command::new("sh");
-        make.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\""]).arg(&file).arg(ssh);
-        assert!(make.status().unwrap().success());
         let mut words: Vec<OsString> = Vec::new();
         for arg in args {
             words.push(match arg.strip_prefix("DST") {
@@ -628,11 +622,10 @@ impl Place {
                 None => OsString::from(arg),
             });
         }
-        // The same word in each run, so that it means the same machine.
-        let word = self.tmp.p("wire ssh");
-        let _gone = std::fs::remove_file(&word).is_ok();
-        std::os::unix::fs::symlink(&file, &word).unwrap();
-        let ssh: OsString = format!("'{}'", word.display()).into();
+        // The same words in each run, so that they mean the same machine. A shell reads it: what is run must be closed for
+        // writing everywhere, and a child of another test may hold it open.
+        let ssh = self.tmp.file("wire ssh", ssh);
+        let ssh: OsString = format!("sh '{}'", ssh.display()).into();
         words.splice(1..1, [OsStr::new("--ssh").to_owned(), ssh, "--remote-program".into(), "peer".into()]);
         let over = Arc::new(AtomicBool::new(false));
         let mut command = limited(&words);

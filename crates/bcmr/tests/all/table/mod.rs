@@ -168,24 +168,20 @@ pub fn assert_same(want: &Tree, got: &Tree, about: &str) {
 
 /// A scratch directory of a test.
 pub fn scratch() -> TempDir {
-    tempfile::Builder::new().prefix("bcmr-test-").tempdir().unwrap()
+    scratch_in(crate::common::places().0)
 }
 
-/// A scratch directory on a file system that is not the one of [`scratch`]: in memory. `None`, said aloud, where
-/// there is none.
+fn scratch_in(place: &Path) -> TempDir {
+    tempfile::Builder::new().prefix("bcmr-test-").tempdir_in(place).unwrap()
+}
+
+/// A scratch directory on a file system that is not the one of [`scratch`]. `None`, said aloud, where there is none.
 pub fn elsewhere() -> Option<TempDir> {
-    let shm = Path::new("/dev/shm");
-    let here = scratch();
-    let there = tempfile::Builder::new().prefix("bcmr-test-").tempdir_in(shm).ok();
-    let there = there.filter(|t| dev(t.path()) != dev(here.path()));
+    let there = crate::common::places().1.map(scratch_in);
     if there.is_none() {
         crate::common::skipped("crossing", "/dev/shm is no file system of its own here");
     }
     there
-}
-
-pub fn dev(path: &Path) -> u64 {
-    fs::symlink_metadata(path).unwrap().dev()
 }
 
 /// Whether `program` can be started; said aloud where it cannot.
