@@ -71,16 +71,17 @@ fn chilled(dir: &Path) -> bool {
 /// What is not in the page cache is read by the ring without being asked for, what is there is not, and both are told.
 #[test]
 fn auto_picks_as_the_files_are_found() {
-    let t = scratch();
+    // In memory everything would be there already.
+    let t = crate::common::Tmp::on_disk();
     for n in 0..40 {
         plant(t.path(), &format!("z s/n{n} {}", 20_000 + n));
     }
-    let was = crate::table::look(&at(&t, "s"));
+    let was = crate::table::look(&t.p("s"));
     for (cold, flags) in [(true, ""), (true, "--engine=sys"), (false, "")] {
-        needs!(!cold || chilled(&at(&t, "s")), "on tmpfs everything is in memory");
+        needs!(!cold || chilled(&t.p("s")), "on tmpfs everything is in memory");
         let done = bcmr(&format!("copy -r --reflink=disable -v --json {flags} s d"), t.path()).exits(0);
-        crate::table::assert_same(&was, &crate::table::look(&at(&t, "d")), flags);
-        fs::remove_dir_all(at(&t, "d")).unwrap();
+        crate::table::assert_same(&was, &crate::table::look(&t.p("d")), flags);
+        fs::remove_dir_all(t.p("d")).unwrap();
         match engine(&done) {
             None => assert_eq!(flags, "--engine=sys", "there is nothing to choose"),
             Some(said) if said["missing"].is_null() => {
@@ -90,7 +91,7 @@ fn auto_picks_as_the_files_are_found() {
             Some(_) => {}
         }
     }
-    assert!(chilled(&at(&t, "s")));
+    assert!(chilled(&t.p("s")));
     let done = bcmr("copy -r --reflink=disable -v s d", t.path()).exits(0);
     assert!(
         done.stderr.contains("engine ring for") || done.stderr.contains("engine sys for"),

@@ -70,6 +70,21 @@ fn trees_by_every_way() {
     );
 }
 
+/// What ssh is told for further connections is told to ssh, and not to what starts it.
+#[test]
+fn several_connections_by_a_command_that_starts_ssh() {
+    let test = "several_connections_by_a_command_that_starts_ssh";
+    let Some(far) = Far::ssh(test, Path::new(BCMR), &[]) else { return };
+    let far = far.over(Path::new("env -u NO_SUCH_NAME ssh"));
+    let tmp = Tmp::new();
+    let src = tmp.file("src", noise(1, 16 * MIB));
+    for dir in BOTH {
+        let ran = dir.copy(&far, "--parallel=3 --compress=none", &src, &tmp.p("dst")).run().ok();
+        assert!(!ran.err.contains("could not be opened"), "{dir:?}: {}", ran.err);
+        fs::remove_file(tmp.p("dst")).unwrap();
+    }
+}
+
 /// What a first upload left there need not be sent again, not even under another name or in a tree.
 #[test]
 fn what_is_there_already_is_not_sent_again() {
