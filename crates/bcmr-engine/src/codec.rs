@@ -6,7 +6,7 @@
 use bcmr_wire::limits;
 use bcmr_wire::message::{Codec, data};
 use std::fmt;
-use std::io::{Cursor, Seek, SeekFrom};
+use std::io::Cursor;
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 /// What packing must come to, in percent, to be worth unpacking.
@@ -108,8 +108,9 @@ impl Packer {
         if self.zstd.as_ref().is_none_or(|(_, at)| *at != effort) {
             self.zstd = zstd::bulk::Compressor::new(effort.level()).ok().map(|packer| (packer, effort));
         }
-        let mut room = Cursor::new(&mut *out);
-        room.seek(SeekFrom::End(0)).ok()?;
+        let start = out.len();
+        let mut room = Cursor::new(out);
+        room.set_position(start as u64);
         self.zstd.as_mut()?.0.compress_to_buffer(raw, &mut room).ok()
     }
 }

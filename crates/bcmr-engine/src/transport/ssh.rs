@@ -197,7 +197,7 @@ pub(super) fn arguments_for(
         Nth::Further | Nth::Session => &["-o", "BatchMode=yes"],
         Nth::First | Nth::Shares(..) => &[],
     };
-    let (before, behind) = way.ssh.split_at(ssh_ends(&way.ssh));
+    let (before, behind) = way.ssh.split_at(ssh_ends(way));
     let mut args: Vec<OsString> = before.iter().skip(1).cloned().collect();
     args.extend(silent.iter().map(OsString::from));
     args.extend(behind.iter().cloned());
@@ -232,11 +232,17 @@ pub(super) fn arguments_for(
     Ok(args)
 }
 
-/// How many of the words are ssh, with what it is started by (`sshpass -e ssh`): what follows are its own options. Behind a
-/// program of another name all are taken for it.
-fn ssh_ends(words: &[OsString]) -> usize {
-    let is_ssh = |word: &OsString| Path::new(word).file_name() == Some(OsStr::new("ssh"));
-    words.iter().rposition(is_ssh).map_or(words.len(), |at| at + 1)
+/// How many words of `--ssh` name ssh and what starts it (`sshpass -e ssh`); the others are ssh's own options. Where no word
+/// is ssh, all of them count.
+fn ssh_ends(way: &Way) -> usize {
+    if open_ssh(way).is_some() {
+        return 1;
+    }
+    way.ssh.iter().rposition(|word| is_ssh(word)).map_or(way.ssh.len(), |at| at + 1)
+}
+
+fn is_ssh(word: &OsStr) -> bool {
+    Path::new(word).file_name() == Some(OsStr::new("ssh"))
 }
 
 /// What ssh is told of a shared connection's socket: it connects by itself where there is none.
@@ -359,7 +365,7 @@ fn end_of(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> 
 /// ssh's program where it is OpenSSH's, by its name: another one may take `-G` and its like for something else.
 pub(super) fn open_ssh(way: &Way) -> Option<&OsStr> {
     let program = way.ssh.first()?;
-    (Path::new(program).file_name() == Some(OsStr::new("ssh"))).then_some(program)
+    is_ssh(program).then_some(program)
 }
 
 /// What ssh makes of these arguments and its configuration.
@@ -667,6 +673,10 @@ mod tests {
         assert_eq!(further, want, "nobody is asked for a password");
         for (ssh, begins) in [
             (&["sshpass", "-f", "ssh", "/opt/ssh", "-v"][..], "-f ssh /opt/ssh -o BatchMode=yes -v -T"),
+            (
+                &["ssh", "-o", "BatchMode=no", "-i", "/keys/ssh"],
+                "-o BatchMode=yes -o BatchMode=no -i /keys/ssh -T",
+            ),
             (&["python3", "relay"], "relay -o BatchMode=yes -T"),
             (&[], "-o BatchMode=yes -T"),
         ] {
