@@ -389,17 +389,22 @@ const SLICES: [&[&str]; 6] = [
     &["space", "--quick"],
 ];
 
+/// Where the program is that is under test; built, where that has not been done yet.
+fn program() -> Result<String> {
+    sh::run(sh::cargo().args(BUILD))?;
+    Ok(sh::debug_dir().join("bcmr").to_string_lossy().into_owned())
+}
+
 fn judges(depth: Depth) -> Done {
     for tool in ["python3", "cc"] {
         if sh::which(tool).is_none() {
             return Done::Skipped(format!("there is no {tool}"));
         }
     }
-    if let Err(why) = sh::run(sh::cargo().args(BUILD)) {
-        return Done::Failed(why.to_string());
-    }
-    let bcmr = sh::debug_dir().join("bcmr");
-    let bcmr = bcmr.to_string_lossy();
+    let bcmr = match program() {
+        Ok(bcmr) => bcmr,
+        Err(why) => return Done::Failed(why.to_string()),
+    };
     let (mut not_run, mut failed) = (Vec::new(), Vec::new());
     let all: [&[&str]; 1] = [&[]];
     for slice in if depth == Depth::All { &all[..] } else { &SLICES[..] } {
@@ -421,12 +426,9 @@ fn judges(depth: Depth) -> Done {
 /// program takes the words of all the others.
 fn experiments() -> Done {
     let out = sh::root().join("target/ci-experiments");
-    let bcmr = sh::debug_dir().join("bcmr");
-    let (out, bcmr) = (out.to_string_lossy(), bcmr.to_string_lossy());
-    let built = sh::run(sh::cargo().args(BUILD));
     let few =
-        ["experiment", "local-10,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
-    done(built.and_then(|()| bench::run(&few)))
+        ["experiment", "local-10,checkpoint-6,library-4,wire-15", "--quick", "--out", &out.to_string_lossy()];
+    done(program().and_then(|bcmr| bench::run(&[&few[..], &["--bcmr", &bcmr]].concat())))
 }
 
 /// Every decoder under the fuzzer for a thousand inputs: that the targets build, and that nothing is found at once.
@@ -443,12 +445,11 @@ fn power_cuts(depth: Depth) -> Done {
         return Done::PassedBut(format!("POWER CUTS WERE NOT TRIED: {why}"));
     }
     let minutes = if depth == Depth::All { "20" } else { "0.35" };
-    let bcmr = sh::debug_dir().join("bcmr");
-    let bcmr = bcmr.to_string_lossy();
-    let built = ["--built", "--bcmr", &bcmr];
-    let built_now = sh::run(sh::cargo().args(BUILD));
-    let proved = built_now.and_then(|()| crash::run(&[&built[..], &["--prove-judge"]].concat()));
-    done(proved.and_then(|()| crash::run(&[&built[..], &["--minutes", minutes]].concat())))
+    done(program().and_then(|bcmr| {
+        let built = ["--built", "--bcmr", &bcmr];
+        crash::run(&[&built[..], &["--prove-judge"]].concat())?;
+        crash::run(&[&built[..], &["--minutes", minutes]].concat())
+    }))
 }
 
 /// Licences, bans and sources always; advisories where cargo-deny is installed and their database can be fetched.

@@ -147,15 +147,15 @@ pub fn missing(fs: &[Fs]) -> Option<String> {
 fn tools(options: &Options) -> Result<Tools> {
     let built = std::env::current_exe()?;
     let built = built.parent().ok_or("this program is nowhere")?;
-    let mut build = sh::cargo();
-    build.args(["build", "--quiet", "--locked", "--package", "blkrec"]);
-    if options.bcmr.is_none() {
-        build.args(["--package", "bcmr"]);
-    }
-    if built.ends_with("release") {
-        build.arg("--release");
-    }
     if !options.built {
+        let mut build = sh::cargo();
+        build.args(["build", "--quiet", "--locked", "--package", "blkrec"]);
+        if options.bcmr.is_none() {
+            build.args(["--package", "bcmr"]);
+        }
+        if built.ends_with("release") {
+            build.arg("--release");
+        }
         sh::run(&mut build)?;
     }
     let scratch = Scratch::new(

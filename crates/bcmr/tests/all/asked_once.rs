@@ -218,7 +218,7 @@ fn accounts_that_run_no_command() {
 #[test]
 fn each_new_connection_asks() {
     needs!(python().is_some(), "it needs python3");
-    let relay = script("relay-tcp");
+    let relay = python_script("relay-tcp");
     let client = format!("ProxyCommand {relay} %h %p");
     let Some(asked) = Asked::new("each_new_connection_asks", Path::new(BCMR), &client, &[]) else { return };
     let tmp = Tmp::new();
@@ -257,7 +257,7 @@ fn what_was_lost_is_not_trusted_again() {
 #[test]
 fn further_connections_are_their_own() {
     needs!(python().is_some(), "it needs python3");
-    let relay = script("relay-tcp");
+    let relay = python_script("relay-tcp");
     let client = format!("ProxyCommand {relay} %h %p");
     let test = "further_connections_are_their_own";
     let Some(asked) = Asked::new(test, Path::new(BCMR), &client, &[]) else { return };

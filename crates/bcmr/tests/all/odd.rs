@@ -2,7 +2,7 @@
 //! there, and none is said to have arrived that another has replaced.
 
 use crate::common::remote::*;
-use crate::common::{is_root, python};
+use crate::common::{is_root, python, script};
 use crate::table::{at, bcmr, look, plant, scratch};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,7 @@ impl Odd {
         };
         fs::create_dir_all(&at).unwrap();
         let mut server = Command::new(python)
-            .args(["-IS", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/common/odd-fs")])
+            .args(["-IS", &script("odd-fs")])
             .arg(&at)
             .args(nature.split_whitespace())
             .stdin(Stdio::null())

@@ -74,10 +74,14 @@ pub fn python() -> Option<&'static str> {
     PYTHON.get_or_init(find).as_deref()
 }
 
-/// A script beside this file as a line that runs it by `python()`, with no more than its own library: that is found sooner.
+/// A script that lies beside this file.
 pub fn script(name: &str) -> String {
-    let path = format!("{}/tests/all/common/{name}", env!("CARGO_MANIFEST_DIR"));
-    format!("'{}' -IS '{path}'", python().unwrap_or("python3"))
+    format!("{}/tests/all/common/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The same as a command for a shell, run by [`python`]. It starts sooner with Python's own library alone.
+pub fn python_script(name: &str) -> String {
+    format!("'{}' -IS '{}'", python().unwrap_or("python3"), script(name))
 }
 
 // ---- a place to work in ----
@@ -86,7 +90,7 @@ pub fn script(name: &str) -> String {
 pub struct Tmp(PathBuf);
 
 /// A real disk, where /tmp may be memory: the build directory's.
-fn disk() -> &'static Path {
+pub fn disk() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 

@@ -30,8 +30,8 @@ impl Far {
         std::fs::create_dir(home.join("run")).unwrap();
         chmod(&home.join("run"), 0o700);
         let ssh = match by {
-            By::Pipe => format!("{}/tests/all/common/pipe-ssh", env!("CARGO_MANIFEST_DIR")),
-            By::Relay => script("relay-ssh"),
+            By::Pipe => script("pipe-ssh"),
+            By::Relay => python_script("relay-ssh"),
         };
         let flags = vec![format!("--ssh={ssh}").into(), format!("--remote-program={BCMR}").into()];
         let env = vec![
@@ -164,7 +164,7 @@ pub fn counted_ssh(test: &str) -> Option<(Far, Tmp)> {
     }
     let far = Far::ssh(test, Path::new(BCMR), &[])?;
     let tmp = Tmp::new();
-    let relay = script("relay-tcp");
+    let relay = python_script("relay-tcp");
     let own = std::fs::read_to_string(far.sshd().config()).unwrap();
     let config = tmp.file("config", format!("ProxyCommand {relay} %h %p\n{own}"));
     let far = far.configured(&config).with("RELAY_LOG", tmp.p("log"));
