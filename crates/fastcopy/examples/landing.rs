@@ -490,6 +490,8 @@ fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
         fallocate_keep_size(&dst, 0, size as u64)?;
     }
     let next = AtomicUsize::new(0);
+    // Who waits for the inode's lock in the kernel takes the processor from who holds it: one reads while the other writes.
+    let turn = Mutex::new(());
     let work = || -> Any<()> {
         let mut buf = vec![0; o.buf];
         loop {
@@ -502,6 +504,7 @@ fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
                 if got == 0 {
                     return Err("the source is shorter than it was".into());
                 }
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut done = 0;
                 while done < got {
                     done += rustix::io::pwrite(&dst, &buf[done..got], (at + done) as u64)?;
