@@ -69,12 +69,10 @@ const fn step(name: &'static str, lane: Lane, after: Option<&'static str>, run: 
 const STEPS: [Step; 15] = [
     step("fmt", Lane::Front, None, |_| cargo(&["fmt", "--all", "--check"])),
     step("deny", Lane::Front, None, denied),
-    step("build", Lane::Front, None, |_| cargo(BUILD)),
+    step("build", Lane::Front, None, |_| done(build())),
     step("test", Lane::Front, None, tests),
     step("fuzz", Lane::Back, None, fuzzing),
-    step("clippy", Lane::Back, Some("build"), |_| {
-        cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
-    }),
+    step("clippy", Lane::Back, Some("build"), |_| lints()),
     Step { only_deep: true, ..step("tidy", Lane::Back, Some("build"), |_| done(tidy::run(&[]))) },
     step("doc", Lane::Back, Some("build"), |_| doc()),
     Step { only_deep: true, ..step("msrv", Lane::Back, Some("build"), |_| oldest_compiler()) },
@@ -86,9 +84,9 @@ const STEPS: [Step; 15] = [
     Step { only_deep: true, ..step("faces", Lane::Front, None, |_| faces()) },
 ];
 
-/// What builds the program, all tests and the recorder of block writes. No step builds a part of that by itself: alone it has
-/// dependencies with other features, and would be built once more, under the tests that run it.
-const BUILD: &[&str] = &["build", "--workspace", "--tests", "--bin", "blkrec", "--locked"];
+/// What builds all programs and all tests. No step builds a part of that by itself: alone it has dependencies with other
+/// features, and would be built once more, under the tests that run it.
+const BUILD: &[&str] = &["build", "--workspace", "--tests", "--bins", "--locked"];
 
 /// What a step came to, as its own process says it: the first word of its verdict, and the rest.
 const VERDICTS: [&str; 4] = ["passed", "but", "skipped", "failed"];
@@ -277,12 +275,59 @@ fn cargo(args: &[&str]) -> Done {
     done(sh::run(sh::cargo().args(args)))
 }
 
+/// The compiler that is rustc and looks for lints as well, where it is installed.
+fn clippy_driver() -> Option<PathBuf> {
+    let sysroot = sh::output("rustc", &["--print", "sysroot"]).ok()?;
+    Some(PathBuf::from(sysroot).join("bin/clippy-driver")).filter(|driver| driver.is_file())
+}
+
+/// The cargo that builds what all steps share. By itself `cargo clippy` reads all dependencies once more and compiles
+/// everything here once more; as the compiler of this workspace clippy takes a fifth of what the compiler takes.
+fn linting_cargo() -> Command {
+    let mut command = sh::cargo();
+    if let Some(driver) = clippy_driver() {
+        command.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    }
+    command
+}
+
+fn build() -> Result {
+    sh::run(linting_cargo().args(BUILD))
+}
+
+/// What was found while all was compiled, which cargo says again of what is up to date; each is a failure.
+fn lints() -> Done {
+    if clippy_driver().is_none() {
+        return Done::Skipped("there is no clippy (`rustup component add clippy`)".to_owned());
+    }
+    done((|| {
+        let out = linting_cargo()
+            .args(BUILD)
+            .args(["--message-format", "json"])
+            .stderr(Stdio::inherit())
+            .output()?;
+        let mut found = 0;
+        for line in String::from_utf8_lossy(&out.stdout).lines() {
+            let said: serde_json::Value = serde_json::from_str(line)?;
+            if let Some(lint) = said["message"]["rendered"].as_str() {
+                println!("{lint}");
+                found += 1;
+            }
+        }
+        match (found, out.status.success()) {
+            (0, true) => Ok(()),
+            (0, false) => Err(format!("the build: {}", out.status).into()),
+            _ => Err(format!("{found} warnings").into()),
+        }
+    })())
+}
+
 /// Tells tests to take all of what they otherwise take a slice of.
 const DEEP: &str = "BCMR_ALL";
 
 /// Every test.
 fn tests(depth: Depth) -> Done {
-    let mut command = sh::cargo();
+    let mut command = linting_cargo();
     // Half of their time tests wait: for other processes, for the kernel, and for what must not happen.
     command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).env("RUST_TEST_THREADS", "4");
     if depth == Depth::All {
@@ -298,7 +343,7 @@ const BY_RING: [&str; 7] =
 
 /// The same tests as before, with the engine named on every copy and move that names none.
 fn by_ring(depth: Depth) -> Done {
-    let mut command = sh::cargo();
+    let mut command = linting_cargo();
     command.args(["test", "--workspace", "--locked", "--no-fail-fast", "--test", "all", "--"]).args(BY_RING);
     match depth {
         // Of the random trees fewer, and what goes by plain calls for the most part not at all: the step is to take a
@@ -391,7 +436,7 @@ const SLICES: [&[&str]; 6] = [
 
 /// Where the program is that is under test; built, where that has not been done yet.
 fn program() -> Result<String> {
-    sh::run(sh::cargo().args(BUILD))?;
+    build()?;
     Ok(sh::debug_dir().join("bcmr").to_string_lossy().into_owned())
 }
 
