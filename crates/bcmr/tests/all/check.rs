@@ -1,5 +1,6 @@
 //! `check` and `--dry-run` say what a copy would do: the same pairs, the same items, and after the copy nothing.
 
+use crate::common::{all_cases, sliced};
 use crate::table::*;
 use std::fs;
 
@@ -277,6 +278,7 @@ fn one_decision_for_all_three() {
             rows.push((flags, way, tree));
         }
     }
+    let rows: Vec<_> = sliced(rows, 2).collect();
     each(&rows, |(flags, way, tree)| {
         let dir = scratch();
         plant(dir.path(), tree);
@@ -577,10 +579,13 @@ fn many_workers_say_what_one_says() {
     for seed in 0..8 {
         let dir = scratch();
         plant(dir.path(), &two_trees(seed));
-        for row in rows {
+        for (n, row) in rows.into_iter().enumerate() {
             let one = said(&format!("{row} --json -j 1"), dir.path());
             findings += one.1.len();
-            for jobs in [2, 5] {
+            // An ordinary run tries one of the numbers for each, and compares the words of some.
+            let turn = n + seed as usize;
+            let some = &[2, 5][turn % 2..][..1];
+            for jobs in if all_cases() { &[2, 5][..] } else { some } {
                 let many = said(&format!("{row} --json -j {jobs}"), dir.path());
                 assert_eq!(one, many, "seed {seed}: {row} -j {jobs}");
             }
@@ -588,7 +593,9 @@ fn many_workers_say_what_one_says() {
                 let done = bcmr(&format!("{row} -j {jobs}"), dir.path());
                 (done.code, done.stdout, done.stderr)
             };
-            assert_eq!(text(1), text(4), "seed {seed}: {row}");
+            if all_cases() || turn.is_multiple_of(3) {
+                assert_eq!(text(1), text(4), "seed {seed}: {row}");
+            }
         }
     }
     assert!(findings > 2_000, "{findings}");

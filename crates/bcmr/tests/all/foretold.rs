@@ -1,7 +1,7 @@
 //! What a copy refuses, its dry run and `check` say in the same words before it.
 
 use crate::common::remote::Far;
-use crate::common::{Line, bcmr, leftover, skipped};
+use crate::common::{Line, all_cases, bcmr, leftover, skipped, sliced};
 use crate::table::{at, each, look, plant, scratch};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ const ROWS: &[(&str, Also, &str, &str, usize)] = &[
 #[test]
 fn what_a_copy_refuses() {
     let far = Far::pipe();
-    let rows: Vec<_> = ROWS.iter().flat_map(|row| WAYS.map(|way| (row, way))).collect();
+    let rows: Vec<_> = sliced(ROWS.iter().flat_map(|row| WAYS.map(|way| (row, way))), 2).collect();
     each(&rows, |((tree, also, flags, sources, refused), way)| {
         let dir = scratch();
         plant(dir.path(), tree);
@@ -326,10 +326,11 @@ fn what_an_archive_would_change() {
     }
     let far = Far::pipe();
     let mut rows = Vec::new();
-    for row in ALTERED {
-        for way in WAYS {
-            rows.extend(["-T|s", "|s/."].map(|form| (row, way, form)));
-        }
+    for (n, row) in ALTERED.iter().enumerate() {
+        let of_row = WAYS.into_iter().flat_map(|way| ["-T|s", "|s/."].map(|form| (row, way, form)));
+        // An ordinary run takes a third: each change by some ways, and some changes by each way.
+        let tried = of_row.enumerate().filter(|(at, _)| all_cases() || (n + at) % 3 == 0);
+        rows.extend(tried.map(|(_, row)| row));
     }
     each(&rows, |((what, alter, want), way, form)| {
         let dir = scratch();

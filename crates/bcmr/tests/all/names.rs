@@ -393,9 +393,11 @@ fn the_very_same_source_is_copied_once() {
             }
             let dst = tmp.p(format!("out{way:?}{flags}"));
             let flags = format!("{flags} --json --files-from -");
+            // The other machine is there until the line has run.
+            let far = Far::pipe();
             let line = match way {
                 None => bcmr(["copy"]).args(flags.split(' ')).args([&src, &dst]),
-                Some(way) => way.copy(&Far::pipe(), &flags, &src, &dst),
+                Some(way) => way.copy(&far, &flags, &src, &dst),
             };
             let ran = line.input(&list).run().ok();
             assert_eq!((files_of(&ran), ran.err.as_str()), (3, ""), "{way:?} {flags}");

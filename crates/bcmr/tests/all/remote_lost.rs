@@ -68,8 +68,8 @@ fn a_large_file_over_a_line_that_breaks() {
         let src = tmp.file("src", noise(seed, size as usize));
         let streams: u64 = flags.rsplit_once('=').unwrap().1.parse().unwrap();
         let (broken, sent) = until_done(dir, flags, &src, &tmp.p("dst"), |n| {
-            // In the greeting, in the first words, or anywhere in the first third.
-            Some(match n % 4 {
+            // In the greeting, in the first words, or anywhere in the first third; an ordinary run lets it through then.
+            (n < 7 || all_cases()).then(|| match n % 4 {
                 0 => random.below(400),
                 1 => random.below(MIB),
                 _ => MIB + random.below(size / 2 / streams),
@@ -99,13 +99,13 @@ fn a_packed_text_over_a_line_that_breaks() {
     // Digits take half of a byte each, so half of it crosses.
     let text: Vec<u8> =
         noise(seed, SIZE as usize / 2).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect();
-    let mut all = 0;
+    let (mut all, breaks) = (0, if all_cases() { 4 } else { 2 });
     for dir in BOTH {
         let flags = "-C --checkpoint-size=4M --compress=zstd --parallel=1";
         let tmp = Tmp::new();
         let src = tmp.file("src", &text);
         let (broken, sent) = until_done(dir, flags, &src, &tmp.p("dst"), |n| {
-            (n < 4).then(|| 100_000 + random.below(SIZE / 8))
+            (n < breaks).then(|| 100_000 + random.below(SIZE / 8))
         });
         assert!(fs::read(tmp.p("dst")).unwrap() == text, "BCMR_SEED={seed} {dir:?} {flags}");
         assert_no_litter(tmp.path());
@@ -121,7 +121,7 @@ fn a_packed_text_over_a_line_that_breaks() {
 fn a_tree_over_a_line_that_breaks() {
     let seed = seed();
     let mut random = Random(seed);
-    let mut all = 0;
+    let (mut all, breaks) = (0, if all_cases() { 8 } else { 4 });
     for (dir, flags) in [
         (Dir::Put, "-r -C --checkpoint-size=4M --parallel=3"),
         (Dir::Get, "-r -C --archive --checkpoint-size=4M --parallel=2"),
@@ -139,7 +139,7 @@ fn a_tree_over_a_line_that_breaks() {
         fs::create_dir_all(tmp.p("src/empty/er")).unwrap();
         let (broken, _) = until_done(dir, flags, &src, &tmp.p("dst"), |n| {
             let most = if n % 3 == 0 { 100_000 } else { 8 * MIB };
-            (n < 8).then(|| random.below(most))
+            (n < breaks).then(|| random.below(most))
         });
         let exact = if flags.contains("--archive") { EVERYTHING } else { CONTENT };
         let told = differences(&tree(&src), &tree(&tmp.p("dst")), exact);
@@ -151,7 +151,7 @@ fn a_tree_over_a_line_that_breaks() {
         assert_no_litter(tmp.path());
         all += broken;
     }
-    assert!(all >= 6, "BCMR_SEED={seed}: broken {all} times only");
+    assert!(all >= breaks * 3 / 4, "BCMR_SEED={seed}: broken {all} times only");
 }
 
 /// Without -C nothing half is left for good: names are old or new, and the next run is as any other.
@@ -238,8 +238,10 @@ fn retries_make_the_connection_again() {
 /// What the first attempt has made of a new DST does not make the second one put its copy into it.
 #[test]
 fn a_second_attempt_means_the_same_destination() {
-    for (flags, slash) in [("-r", false), ("-r", true), ("-rT", false), ("-rC --checkpoint-size=4M", false)] {
-        for dir in BOTH {
+    let rows = [("-r", false), ("-r", true), ("-rT", false), ("-rC --checkpoint-size=4M", false)];
+    for (n, (flags, slash)) in rows.into_iter().enumerate() {
+        // An ordinary run tries each one way.
+        for dir in BOTH.into_iter().filter(|dir| all_cases() || n % 2 == *dir as usize) {
             let tmp = Tmp::new();
             tmp.file("src/a", "a");
             tmp.file("src/sub/big", noise(5, 14 * MIB as usize));
@@ -266,6 +268,11 @@ fn judged(src: &Path, dst: &Path) -> String {
     format!("{}{}", told.join("\n"), rsync_would(src, dst).unwrap_or_default())
 }
 
+/// How often one is cut before it goes on by itself.
+fn cuts_of_one() -> u64 {
+    if all_cases() { 13 } else { 6 }
+}
+
 /// Cuts a copy again and again, then lets it through. Returns how often it was cut.
 fn cut_over_ssh(test: &str, dir: Dir, plant: impl Fn(&Tmp), most: u64, retries: bool) -> Option<u64> {
     let (far, own) = counted_ssh(test)?;
@@ -279,7 +286,7 @@ fn cut_over_ssh(test: &str, dir: Dir, plant: impl Fn(&Tmp), most: u64, retries: 
     let flags = "-r -C --archive --checkpoint-size=4M --compress=none --parallel=1";
     let (mut far, mut cuts) = (far, 0);
     // While ssh greets, in the first words, and anywhere.
-    for n in 0..13 {
+    for n in 0..cuts_of_one() {
         let after = match n % 3 {
             0 => random.below(8 << 10),
             1 => random.below(MIB),
@@ -333,7 +340,7 @@ fn plant_tree(tmp: &Tmp) {
     fs::create_dir_all(tmp.p("src/empty/er")).unwrap();
 }
 
-/// Fifty in all, with those of the next one.
+/// Fifty in all, with those of the next one, where all are tried.
 #[test]
 fn a_large_file_over_ssh_that_is_cut() {
     let mut all = 0;
@@ -345,7 +352,7 @@ fn a_large_file_over_ssh_that_is_cut() {
         };
         all += cuts;
     }
-    assert!(all >= 25, "cut {all} times only");
+    assert!(all >= 2 * cuts_of_one() - 1, "cut {all} times only");
 }
 
 #[test]
@@ -358,7 +365,7 @@ fn a_tree_over_ssh_that_is_cut() {
         };
         all += cuts;
     }
-    assert!(all >= 25, "cut {all} times only");
+    assert!(all >= 2 * cuts_of_one() - 1, "cut {all} times only");
 }
 
 // ---- one side dies ----
@@ -367,8 +374,11 @@ fn a_tree_over_ssh_that_is_cut() {
 fn under_way(dir: Dir, tmp: &Tmp, far: &Far, flags: &str) -> Running {
     let src = tmp.file("src", noise(3, 16 * MIB as usize));
     let running = dir.copy(far, &format!("--compress=none {flags}"), &src, &tmp.p("dst")).start();
+    // Names alone: a look at the tree would read the source as well, each time.
+    let is_stage = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(b".bcmr");
     let begun = within(60, || {
-        litter(tmp.path()).iter().any(|l| fs::metadata(tmp.p(l)).is_ok_and(|m| m.blocks() > 2048))
+        let mut stages = names(tmp.path()).into_iter().filter(is_stage);
+        stages.any(|stage| fs::metadata(tmp.p(stage)).is_ok_and(|m| m.blocks() > 2048))
     });
     assert!(begun, "it never began");
     running
@@ -376,12 +386,17 @@ fn under_way(dir: Dir, tmp: &Tmp, far: &Far, flags: &str) -> Running {
 
 #[test]
 fn a_killed_client_leaves_no_server() {
+    let rows = [
+        (Signal::KILL, "--parallel=2"),
+        (Signal::KILL, "-C --checkpoint-size=4M"),
+        (Signal::TERM, "--parallel=2"),
+    ];
     for dir in BOTH {
-        for (signal, flags) in [
-            (Signal::KILL, "--parallel=2"),
-            (Signal::KILL, "-C --checkpoint-size=4M"),
-            (Signal::TERM, "--parallel=2"),
-        ] {
+        for (n, (signal, flags)) in rows.into_iter().enumerate() {
+            // An ordinary run tries each one way.
+            if !all_cases() && n % 2 != dir as usize {
+                continue;
+            }
             let tmp = Tmp::new();
             let far = Far::relay().with("RELAY_RATE", "4000000");
             let running = under_way(dir, &tmp, &far, flags);

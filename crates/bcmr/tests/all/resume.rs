@@ -846,8 +846,12 @@ impl Drop for Mount {
 fn no_room_and_then_room() {
     let place = Place::new(0);
     let Some(mount) = Mount::ext4(&place, 80) else { return };
-    for flags in [&["-C"][..], &["-s"], &["-C", "--fast"]] {
-        for leave in [0, 1, 5, 9, 14, 17, 25] {
+    for (n, flags) in [&["-C"][..], &["-s"], &["-C", "--fast"]].into_iter().enumerate() {
+        for (m, leave) in [0, 1, 5, 9, 14, 17, 25].into_iter().enumerate() {
+            // An ordinary run tries each room with one of the three.
+            if !crate::common::all_cases() && (n + m) % 3 != 0 {
+                continue;
+            }
             let inner = Place::within(&mount.0, 0);
             let source = bytes(5, 32 * MIB);
             fs::write(place.at("src"), &source).unwrap();

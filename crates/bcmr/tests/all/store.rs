@@ -74,14 +74,14 @@ fn an_upload_works_whatever_the_store_is() {
         for confined in [false, true] {
             let far = Far::pipe();
             let root = here.dir(if confined { "confined" } else { "free" });
-            let Some(_kept) = make(&far.home().join(".cache"), "cas") else {
-                skipped("an_upload_works_whatever_the_store_is", state);
-                continue;
-            };
             let (far, to) = if confined {
                 (far.serving(&format!("--root {}", root.display())), "landed".into())
             } else {
                 (far, root.join("landed"))
+            };
+            let Some(_kept) = make(&far.home().join(".cache"), "cas") else {
+                skipped("an_upload_works_whatever_the_store_is", state);
+                continue;
             };
             let ran = upload(&far, &big, &to);
             assert_eq!(ran.code, 0, "{state} {confined}: {}", ran.err);
@@ -304,8 +304,12 @@ fn a_later_version_for_another_name_is_put_together_from_the_last_one() {
     ];
     let old = noise(6, SIZE);
     let new = [b"a few bytes more in front".as_slice(), &old].concat();
-    let both = BOTH.iter().flat_map(|dir| rows.iter().map(|row| (*dir, *row)));
-    for (dir, (flags, name, meanwhile, helps)) in both {
+    let both = BOTH.iter().flat_map(|dir| rows.iter().enumerate().map(|(n, row)| (*dir, n, *row)));
+    for (dir, n, (flags, name, meanwhile, helps)) in both {
+        // An ordinary run tries the first, which helps, both ways, and each of the others one way.
+        if !all_cases() && n > 0 && n % 2 == dir as usize {
+            continue;
+        }
         let helps = helps[usize::from(dir == Dir::Get)];
         let tmp = Tmp::new();
         let far = Far::relay().with("RELAY_LOG", tmp.p("log"));

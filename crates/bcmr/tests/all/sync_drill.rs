@@ -199,6 +199,8 @@ fn a_month(far: Option<(Far, Dir)>) {
         skipped("a_month_of_backups", "no disk becomes full: there are no mounts");
     }
     drill.tmp.dir("s");
+    // With another machine an ordinary run looks at a third of the days.
+    let step = if all_cases() || drill.far.is_none() { 1 } else { 3 };
     for day in 1..=DAYS {
         drill.work(day);
         match day {
@@ -261,9 +263,11 @@ fn a_month(far: Option<(Far, Dir)>) {
         for ran in drill.backup(day) {
             ran.ok();
         }
-        alike(&drill.tmp.p("s"), &drill.disk.join("mirror"), &format!("mirror of day {day}"));
+        if day % step == 0 {
+            alike(&drill.tmp.p("s"), &drill.disk.join("mirror"), &format!("mirror of day {day}"));
+        }
     }
-    for day in 1..=DAYS {
+    for day in (1..=DAYS).step_by(step as usize) {
         let (was, snapshot) =
             (drill.tmp.p(format!("was/{day}")), drill.disk.join("snaps").join(Drill::at(day)));
         alike(&was, &snapshot, &format!("snapshot of day {day}"));

@@ -146,8 +146,8 @@ fn owners_and_modes_that_are_other_stay_so() {
     };
     let between = |tmp: &Tmp, flags: &str| {
         let on = |host: &str, path: &str| format!("{host}:{}", tmp.p(path).display());
-        let line = Far::pipe().bcmr("sync").args(flags.split_whitespace());
-        line.args([on("one", "s"), on("two", "d")]).run()
+        let far = Far::pipe();
+        far.bcmr("sync").args(flags.split_whitespace()).args([on("one", "s"), on("two", "d")]).run()
     };
     let ways: [Way<'_>; 4] = [
         ("here", &here),
@@ -438,7 +438,11 @@ fn what_goes_first_is_kept_and_undone() {
 #[test]
 fn what_goes_first_where_the_connection_is_lost() {
     for dir in BOTH {
-        for bytes in ["300", "1000", "200000"] {
+        for (n, bytes) in ["300", "1000", "200000"].into_iter().enumerate() {
+            // An ordinary run tries each one way.
+            if !all_cases() && n % 2 != dir as usize {
+                continue;
+            }
             let tmp = Tmp::new();
             for n in 0..200 {
                 tmp.file(format!("s/{n}"), noise(n, 2000));

@@ -92,8 +92,8 @@ fn history(way: Ways, seed: u64, rounds: usize, entries: usize) {
 fn after_every_round_of_a_history_rsync_has_nothing_to_do() {
     needs!(is_root(), "histories want owners and devices");
     let first = std::env::var("BCMR_SEED").ok().and_then(|seed| seed.parse().ok());
-    for (way, few) in [(Ways::Near, 3), (Ways::Up, 1), (Ways::Down, 1), (Ways::Relayed, 1)] {
-        let (seeds, rounds) = if all_cases() { (40, 30) } else { (few, 10) };
+    for (way, few) in [(Ways::Near, 2), (Ways::Up, 1), (Ways::Down, 1), (Ways::Relayed, 1)] {
+        let (seeds, rounds) = if all_cases() { (40, 30) } else { (few, 6) };
         for seed in first.map_or(1..seeds + 1, |seed: u64| seed..seed + 1) {
             history(way, seed, rounds, 120);
         }

@@ -41,6 +41,11 @@ pub fn all_cases() -> bool {
     std::env::var_os("BCMR_ALL").is_some()
 }
 
+/// Of a table's cases each `step`th, the first among them; all of them where [`all_cases`] says so.
+pub fn sliced<T>(cases: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
+    cases.into_iter().step_by(if all_cases() { 1 } else { step })
+}
+
 /// Leaves the test, loudly, unless the condition holds.
 #[macro_export]
 macro_rules! needs {

@@ -41,6 +41,8 @@ fn paths(place: &Place) -> Vec<Vec<u8>> {
     for (name, _) in links(place) {
         all.extend(["", "/", "/.", "/x", "/x/", "/..", "/../maybe"].map(|end| format!("{name}{end}")));
     }
+    // An ordinary run takes a third: of each link some ends, and some links with each end.
+    let mut all: Vec<String> = sliced(all, 3).collect();
     all.extend(
         ["../maybe", "../maybe/", "..", "/..", "pub/../../maybe", "pub/../../maybe/x"].map(String::from),
     );
@@ -563,8 +565,12 @@ fn patterns_as_large_as_they_may_be() {
             rows.push((format!("{title} by {chunk}"), policy));
         }
     }
-    for args in [ROOT, &["--root", "DST", "--read-only"]] {
-        for (title, policy) in &rows {
+    for (turn, args) in [ROOT, &["--root", "DST", "--read-only"]].into_iter().enumerate() {
+        for (n, (title, policy)) in rows.iter().enumerate() {
+            // An ordinary run takes each pattern in one of the three lengths.
+            if !all_cases() && (turn + n / 3 + n % 3) % 3 != 0 {
+                continue;
+            }
             place.serve(title, args, |w| {
                 w.hello();
                 w.say(&Message::Get { policy: policy.clone(), paths: vec![b"pub"], names: None });
