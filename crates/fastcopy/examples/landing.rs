@@ -45,7 +45,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 type Any<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -479,9 +479,10 @@ fn open_root(src: &str, dst: &str) -> Any<Arc<Dir>> {
     Ok(Arc::new(Dir { src, dst, dev, mode, stage: None, files: AtomicUsize::new(0) }))
 }
 
-/// One file: each worker takes the next 1 MiB that no other has taken, the best of the ways known for a large file.
+/// One file: each worker takes the next buffer's length that no other has taken, the best of the ways known for a large
+/// file. The buffers begin with a page, as those of bcmr do.
 fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
-    const PART: usize = 1 << 20;
+    const PAGE: usize = 4096;
     let src = fs::open(src, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let size = usize::try_from(fs::fstat(&src)?.st_size)?;
     let made = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -491,12 +492,15 @@ fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
     }
     let next = AtomicUsize::new(0);
     // Who waits for the inode's lock in the kernel takes the processor from who holds it: one reads while the other writes.
+    // Sleeping until it is one's turn takes longer than the turn.
     let turn = Mutex::new(());
     let work = || -> Any<()> {
-        let mut buf = vec![0; o.buf];
+        let mut room = vec![0; o.buf + PAGE];
+        let start = room.as_ptr().align_offset(PAGE);
+        let buf = &mut room[start..start + o.buf];
         loop {
-            let from = next.fetch_add(PART, AcqRel);
-            let to = (from + PART).min(size);
+            let from = next.fetch_add(buf.len(), AcqRel);
+            let to = (from + buf.len()).min(size);
             let mut at = from;
             while at < to {
                 let want = buf.len().min(to - at);
@@ -504,7 +508,13 @@ fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
                 if got == 0 {
                     return Err("the source is shorter than it was".into());
                 }
-                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let _turn = loop {
+                    match turn.try_lock() {
+                        Ok(turn) => break turn,
+                        Err(TryLockError::Poisoned(turn)) => break turn.into_inner(),
+                        Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+                    }
+                };
                 let mut done = 0;
                 while done < got {
                     done += rustix::io::pwrite(&dst, &buf[done..got], (at + done) as u64)?;
@@ -517,7 +527,7 @@ fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
         }
     };
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..o.jobs.min(size.div_ceil(PART))).map(|_| scope.spawn(work)).collect();
+        let others: Vec<_> = (1..o.jobs.min(size.div_ceil(o.buf))).map(|_| scope.spawn(work)).collect();
         work()?;
         others.into_iter().try_for_each(|t| t.join().map_err(|_| "a worker panicked")?)
     })
