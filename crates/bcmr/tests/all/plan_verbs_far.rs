@@ -231,7 +231,7 @@ fn a_sync_whose_connection_is_lost_goes_on() {
         site.over(&far(), "shard", "p 0 --compress=none").run().ok();
         assert!(last() < all * 3 / 10, "{way:?}: {} of {all} bytes were sent again", last());
         // In the end, wherever it is cut: nothing goes before all was asked.
-        for bytes in if way == Dir::Get { [2000, 9000] } else { [1000, 2000] } {
+        for bytes in sliced(if way == Dir::Get { [9000, 2000] } else { [2000, 1000] }, 2) {
             site.over(&cut(bytes), "finish", "p").run().code(7);
             assert!(site.p("dst/3/own").exists(), "{way:?}: {bytes}");
         }
@@ -249,7 +249,7 @@ fn a_sync_that_is_killed_at_any_call_goes_on() {
         "mkdirat,linkat,symlinkat,renameat,renameat2,unlinkat,pwrite64,write,fchmod,fsync,fdatasync,syncfs";
     for (way, verb) in [(Dir::Get, "shard"), (Dir::Get, "finish"), (Dir::Put, "shard"), (Dir::Put, "finish")]
     {
-        until_not_killed(900, 53, |nth| {
+        until_not_killed(900, 89, |nth| {
             let (far, site) = (Far::pipe(), Site::new());
             worn(&site);
             planned(&far, &site, way, "--verb sync --delete --out p --shards 2").ok();

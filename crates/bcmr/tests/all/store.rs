@@ -70,8 +70,12 @@ const STATES: [(&str, Broken); 6] = [
 fn an_upload_works_whatever_the_store_is() {
     let here = Tmp::new();
     let big = here.file("big", noise(3, SIZE));
-    for (state, make) in STATES {
+    for (n, (state, make)) in STATES.into_iter().enumerate() {
         for confined in [false, true] {
+            // An ordinary run tries each one way.
+            if !all_cases() && n % 2 != usize::from(confined) {
+                continue;
+            }
             let far = Far::pipe();
             let root = here.dir(if confined { "confined" } else { "free" });
             let (far, to) = if confined {

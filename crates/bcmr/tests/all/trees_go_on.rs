@@ -43,13 +43,17 @@ fn names_of_one_file_are_one_again() {
     fs::hard_link(tmp.p("src/link-a"), tmp.p("src/sub/link-c")).unwrap();
     let src = tmp.p("src");
     let all = ["empty", "small", "large", "link"];
-    for way in WAYS {
-        for (flags, all) in [("-C", &all[..]), ("-s", &all), ("-u", &all[..3])] {
+    for (n, way) in WAYS.into_iter().enumerate() {
+        for (m, (flags, all)) in [("-C", &all[..]), ("-s", &all), ("-u", &all[..3])].into_iter().enumerate() {
             let flags = format!("-r -T --archive --checkpoint-size=4M {flags}");
             let dst = tmp.p("dst");
             copy(way, &flags, &src, &dst).ok();
             assert_same(&src, &dst, EVERYTHING);
-            for gone in [&["-a"][..], &["-b"], &["-b", "-a"]] {
+            for (k, gone) in [&["-a"][..], &["-b"], &["-b", "-a"]].into_iter().enumerate() {
+                // An ordinary run takes a third: by each way each, and with each row of flags each.
+                if !all_cases() && !(n + m + k).is_multiple_of(3) {
+                    continue;
+                }
                 for file in all {
                     gone.iter().for_each(|end| fs::remove_file(dst.join(format!("{file}{end}"))).unwrap());
                 }
@@ -164,7 +168,7 @@ fn killed_anywhere_the_same_command_never_nests() {
     let calls = "mkdir mkdirat openat rename renameat renameat2 unlink unlinkat utimensat fchmod fsync fdatasync syncfs";
     let mut kills = 0;
     for call in calls.split(' ') {
-        for when in 1.. {
+        for when in (1..).step_by(if all_cases() { 1 } else { 2 }) {
             // The first files that are opened are libraries.
             let when = if call == "openat" { 4 * when } else { when };
             let tmp = Tmp::new();
@@ -199,7 +203,7 @@ fn killed_anywhere_the_same_command_never_nests() {
             assert_no_litter(tmp.path());
         }
     }
-    assert!(kills > 20, "{kills}");
+    assert!(kills > if all_cases() { 20 } else { 10 }, "{kills}");
 }
 
 /// A client that has not heard that all is done asks once more, and means the same directory.
