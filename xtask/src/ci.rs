@@ -84,9 +84,9 @@ const STEPS: [Step; 15] = [
     Step { only_deep: true, ..step("faces", Lane::Front, None, |_| faces()) },
 ];
 
-/// What builds all programs and all tests. No step builds a part of that by itself: alone it has dependencies with other
-/// features, and would be built once more, under the tests that run it.
-const BUILD: &[&str] = &["build", "--workspace", "--tests", "--bins", "--locked"];
+/// What builds all programs, tests and examples. No step builds a part of that by itself: alone it has dependencies with
+/// other features, and would be built once more, under the tests that run it.
+const BUILD: &[&str] = &["build", "--workspace", "--all-targets", "--locked"];
 
 /// What a step came to, as its own process says it: the first word of its verdict, and the rest.
 const VERDICTS: [&str; 4] = ["passed", "but", "skipped", "failed"];
