@@ -1,7 +1,7 @@
 //! What is there and stays: what is believed of it, what is proved, and by whom, here and over a wire.
 
 use crate::common::remote::{BOTH, Far};
-use crate::common::{Line, Ran, Tmp, all_cases, bcmr, chmod, is_root, noise};
+use crate::common::{Line, Ran, Tmp, bcmr, chmod, in_slice, is_root, noise};
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ fn one_way(turn: usize, far: &Far, mut one: impl FnMut(&str, &dyn Fn(&str, &Path
     let mut at = turn;
     each_way(far, |way, copy| {
         at += 1;
-        if all_cases() || at.is_multiple_of(3) {
+        if in_slice(at, 3) {
             one(way, copy);
         }
     });
@@ -52,7 +52,7 @@ fn what_goes_on_believes_and_what_proves() {
             let rows = [("-C", false), ("-C -V", true), ("-s", true), ("-C -V=direct", true)];
             for (n, (flags, proves)) in rows.into_iter().enumerate() {
                 // An ordinary run takes a half: each by each way, and with each length.
-                if !all_cases() && !(turn + n).is_multiple_of(2) {
+                if !in_slice(turn + n, 2) {
                     continue;
                 }
                 fs::write(&dst, &bad).unwrap();

@@ -163,7 +163,7 @@ fn random_trees_there_and_back() {
             assert_eq!(got.code, 0, "BCMR_SEED={seed}, {round}, get {how}: {}", got.err);
             judge(seed, &format!("{round}, got {how}"), &src, &back);
             // An ordinary run ages every second tree.
-            if round == "aged" || (n % 2 == 1 && !all_cases()) {
+            if round == "aged" || !in_slice(n, 2) {
                 break;
             }
             maker.age();
@@ -235,7 +235,7 @@ fn a_list_comes_back() {
         let ways = ["local", "up", "down"].into_iter().flat_map(|way| [(way, ""), (way, "-p")]);
         for (m, (way, p)) in ways.enumerate() {
             // An ordinary run takes a half: each way both with and without it, and with each list.
-            if !all_cases() && m % 2 != (m / 2 + n) % 2 {
+            if !in_slice(m + m / 2 + n, 2) {
                 continue;
             }
             let out = tmp.p(format!("out {list} {way} {p}"));
@@ -482,7 +482,7 @@ fn flags_hold(rows: &[(&str, &str)]) {
                 continue;
             }
             // An ordinary run takes a seventh: of each row a world or two, and some rows of each world.
-            if all_cases() || (row + 2 * column) % 7 == 0 {
+            if in_slice(row + 2 * column, 7) {
                 cells.push((row + column, *flags, *stdin, world));
             }
         }
@@ -971,7 +971,7 @@ fn a_manifest_is_as_at_home() {
     ];
     for (n, (flags, src, dst)) in rows.iter().enumerate() {
         // An ordinary run tries each one way.
-        let is_tried = |dir: Dir| all_cases() || n % 2 == dir as usize;
+        let is_tried = |dir: Dir| in_slice(n + dir as usize, 2);
         let run = |way: Option<Dir>, again: &str| {
             let root = tmp.p(format!("{n}{way:?}"));
             fs::create_dir_all(&root).unwrap();
@@ -1102,7 +1102,7 @@ fn destinations_are_as_at_home() {
             };
             let want = run("here", None);
             // An ordinary run tries each one way.
-            let tried = BOTH.into_iter().filter(|dir| all_cases() || n % 2 == *dir as usize);
+            let tried = BOTH.into_iter().filter(|dir| in_slice(n + *dir as usize, 2));
             let judged = tried.map(|dir| {
                 differ(&want, &run(&format!("{dir:?}"), Some(dir)), row, dir)
                     .map(|why| format!("{dir:?} [{row}]: {why}"))
@@ -1164,7 +1164,7 @@ fn sources_of_one_name() {
         for dir in BOTH {
             for streams in [1, 3] {
                 // An ordinary run takes a third of these as well.
-                if !all_cases() && !(n + 2 * dir as usize + streams / 2).is_multiple_of(3) {
+                if !in_slice(n + 2 * dir as usize + streams / 2, 3) {
                     continue;
                 }
                 let flags = format!("{flags} --parallel={streams}");
@@ -1207,7 +1207,7 @@ fn files_of_every_size() {
             fs::write(src.join(format!("{size}")), noise(size as u64 + n as u64, size)).unwrap();
         }
         // An ordinary run tries each one way.
-        for dir in BOTH.into_iter().filter(|dir| all_cases() || n % 2 == *dir as usize) {
+        for dir in BOTH.into_iter().filter(|dir| in_slice(n + *dir as usize, 2)) {
             let dst = tmp.p(format!("{dir:?}"));
             dir.copy(&far, &format!("-rT {flags}"), &src, &dst).run().ok();
             assert_same(&src, &dst, CONTENT);
@@ -1315,7 +1315,7 @@ fn a_source_that_gets_shorter_or_goes_away() {
         let changes = [("shorter", &[5][..]), ("replaced", &[0, 5]), ("gone", &[0, 1, 5])];
         for (n, (change, codes)) in changes.into_iter().enumerate() {
             // An ordinary run tries each one way.
-            if !all_cases() && n % 2 != dir as usize {
+            if !in_slice(n + dir as usize, 2) {
                 continue;
             }
             let tmp = Tmp::new();

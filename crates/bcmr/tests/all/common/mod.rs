@@ -41,7 +41,12 @@ pub fn all_cases() -> bool {
     std::env::var_os("BCMR_ALL").is_some()
 }
 
-/// Of a table's cases each `step`th, the first among them; all of them where [`all_cases`] says so.
+/// Whether the `n`th case of a table is tried: one in `step`, or all of them where [`all_cases`] says so.
+pub fn in_slice(n: usize, step: usize) -> bool {
+    all_cases() || n.is_multiple_of(step)
+}
+
+/// The first of a table's cases, and each `step`th behind it, as [`in_slice`].
 pub fn sliced<T>(cases: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
     cases.into_iter().step_by(if all_cases() { 1 } else { step })
 }
@@ -359,7 +364,7 @@ pub fn bcmr_killed_at(nth: usize, calls: &str) -> Line {
 /// in `step`. One must get through with fewer than `most` calls.
 #[track_caller]
 pub fn until_not_killed(most: usize, step: usize, once: impl Fn(usize) -> Ran) {
-    let tried = (1..most).filter(|nth| all_cases() || nth % step == 1);
+    let tried = (1..most).filter(|nth| in_slice(nth - 1, step));
     let mut runs = tried.map(once);
     assert!(runs.any(|ran| ran.code == 0), "the last one was not killed");
 }
