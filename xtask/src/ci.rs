@@ -317,7 +317,7 @@ fn lints() -> Done {
         match (found, out.status.success()) {
             (0, true) => Ok(()),
             (0, false) => Err(format!("the build: {}", out.status).into()),
-            _ => Err(format!("{found} warnings").into()),
+            _ => Err(format!("the compiler and its lints found {found} faults").into()),
         }
     })())
 }
