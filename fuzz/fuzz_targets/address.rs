@@ -56,9 +56,7 @@ fuzz_target!(|data: &[u8]| {
 fn judge(a: &Address) {
     for word in a.user.iter().chain([&a.host]) {
         assert!(!word.is_empty() && !word.starts_with('-'), "{a:?}");
-        let bad = |c: char| {
-            c.is_control() || c.is_whitespace() || "'\"`$\\;&|<>(){}[]*?!#~^,=/".contains(c)
-        };
+        let bad = |c: char| c.is_control() || c.is_whitespace() || "'\"`$\\;&|<>(){}[]*?!#~^,=/".contains(c);
         assert!(!word.contains(bad), "{a:?}");
     }
     assert!(a.port != Some(0) && !a.path.as_os_str().as_bytes().contains(&0), "{a:?}");
@@ -90,7 +88,8 @@ fn typed(a: &Address) -> Vec<Vec<u8>> {
     if !path.starts_with(b"/~") {
         let user = a.user.as_ref().map(|user| format!("{}@", encoded(user.as_bytes()))).unwrap_or_default();
         let port = a.port.map(|port| format!(":{port}")).unwrap_or_default();
-        let rest = if absolute { format!("/{}", encoded(&path[1..])) } else { format!("/~/{}", encoded(path)) };
+        let rest =
+            if absolute { format!("/{}", encoded(&path[1..])) } else { format!("/~/{}", encoded(path)) };
         ways.push(format!("ssh://{user}{url_host}{port}{rest}").into_bytes());
     }
     ways

@@ -26,7 +26,9 @@ fuzz_target!(|text: &str| {
         }
     };
     // A key that nobody knows is never passed over, before all others or in a table of its own.
-    for more in [format!("boostrap = false\n{text}"), format!("{text}\n[host.\"\u{7f}\"]\nboostrap = false\n")] {
+    for more in
+        [format!("boostrap = false\n{text}"), format!("{text}\n[host.\"\u{7f}\"]\nboostrap = false\n")]
+    {
         assert!(config::parse(&more, file).is_err(), "{more:?}");
     }
     // What is said of one host holds for no other, and before what is said for all.

@@ -71,10 +71,10 @@ const STEPS: [Step; 15] = [
     step("deny", Lane::Front, None, denied),
     step("build", Lane::Front, None, |_| done(build())),
     step("test", Lane::Front, None, tests),
-    step("fuzz", Lane::Back, None, fuzzing),
     step("clippy", Lane::Back, Some("build"), |_| lints()),
+    step("fuzz", Lane::Back, Some("build"), fuzzing),
     Step { only_deep: true, ..step("tidy", Lane::Back, Some("build"), |_| done(tidy::run(&[]))) },
-    step("doc", Lane::Back, Some("build"), |_| doc()),
+    step("doc", Lane::Back, Some("build"), doc),
     Step { only_deep: true, ..step("msrv", Lane::Back, Some("build"), |_| oldest_compiler()) },
     step("judges", Lane::Back, Some("build"), judges),
     step("crash", Lane::Back, Some("build"), power_cuts),
@@ -386,10 +386,22 @@ fn faces() -> Done {
     })())
 }
 
-fn doc() -> Done {
-    let mut command = sh::cargo();
-    command.args(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
-    done(sh::run(command.env("RUSTDOCFLAGS", "-D warnings")))
+/// Documentation without a broken link: of the libraries, from what the build has left; or of all.
+fn doc(depth: Depth) -> Done {
+    let mut command = match depth {
+        Depth::Slice => linting_cargo(),
+        Depth::All => sh::cargo(),
+    };
+    match depth {
+        Depth::Slice => command
+            .args(["test", "--doc", "--workspace", "--locked"])
+            .env("RUSTDOC", sh::root().join("xtask/rustdoc.sh"))
+            .env("OUT", sh::target_dir().join("doc")),
+        Depth::All => command
+            .args(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    };
+    done(sh::run(&mut command))
 }
 
 /// The program with the oldest compiler that Cargo.toml promises.
