@@ -1,4 +1,5 @@
-//! A test that cannot run on this machine says so where it is read. Must not know any test.
+//! What tests leave out: one that cannot run on this machine says so where it is read, and of a large table an ordinary run
+//! tries a slice. Must not know any test.
 
 use std::io::Write as _;
 
@@ -28,4 +29,19 @@ pub fn skipped(test: &str, why: &str) {
             .and_then(|mut list| list.write_all(line.as_bytes()));
         assert!(written.is_ok(), "{}: {written:?}", list.display());
     }
+}
+
+/// Whether tests that have more cases than an ordinary run has time for try all of them (`cargo xtask ci --deep`).
+pub fn all_cases() -> bool {
+    std::env::var_os("BCMR_ALL").is_some()
+}
+
+/// Whether the `n`th case of a table is tried: one in `step`, or all of them where [`all_cases`] says so.
+pub fn in_slice(n: usize, step: usize) -> bool {
+    all_cases() || n.is_multiple_of(step)
+}
+
+/// The first of a table's cases, and each `step`th behind it, as [`in_slice`].
+pub fn sliced<T>(cases: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
+    cases.into_iter().step_by(if all_cases() { 1 } else { step })
 }

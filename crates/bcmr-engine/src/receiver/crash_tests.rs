@@ -21,6 +21,7 @@ mod proof {
     use fastcopy::dir::{Dir, NameBuf};
     use fastcopy::errno;
     use fastcopy::meta::{Info, Kind, Time};
+    use skips::in_slice;
     use std::io::{self, Write};
     use std::os::fd::OwnedFd;
     use std::path::Path;
@@ -354,7 +355,9 @@ mod proof {
         let total = clean.steps();
         let way = Way { lie, total, samples, chain, claims, lost_segments_max: LOST_SEGMENTS_MAX };
         let mut seen = 0;
-        for cut in 1..=total + 2 {
+        // A scene with the next seed takes the others. A proof that looks for its fault takes all.
+        let tried = |cut: &u64| lie.is_some() || in_slice((cut + seed) as usize, 2);
+        for cut in (1..=total + 2).filter(tried) {
             seen += cut_once(scene, &start(), cut, way, &mut rng)
                 .map_err(|e| format!("cut at step {cut}: {e}"))?;
         }
@@ -501,7 +504,7 @@ mod proof {
         copy_one(&clean, scene)?;
         let total = clean.steps();
         for half in [false, true] {
-            for step in 1..=total {
+            for step in (1..=total).filter(|step| in_slice(*step as usize + usize::from(half), 2)) {
                 let model = scene.disk();
                 let model = if half {
                     model.trouble(Trouble { cut_at: Some(total * 2 / 3), ..Trouble::default() });

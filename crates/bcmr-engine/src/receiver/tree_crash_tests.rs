@@ -29,6 +29,7 @@ mod proof {
     use fastcopy::dir::{Name, NameBuf};
     use fastcopy::errno;
     use fastcopy::meta::{Info, Kind, Time};
+    use skips::in_slice;
     use std::io::Write;
     use std::ops::Range;
     use std::os::fd::OwnedFd;
@@ -651,7 +652,9 @@ mod proof {
         let ran = run(&clean, scene);
         ran.told.clone()?;
         let mut seen = look(&clean, scene, &ran, Missing::Nothing, &mut rng)?.len() as u64;
-        for cut in 1..=clean.steps() + 1 {
+        // The same scene in the other order takes the others. A proof that looks for its fault takes all.
+        let tried = |cut: &u64| lie.is_some() || in_slice((cut + scene.order) as usize, 2);
+        for cut in (1..=clean.steps() + 1).filter(tried) {
             let place = |e: String| format!("cut at step {cut}: {e}");
             let model = scene.disk();
             model.trouble(Trouble { cut_at: Some(cut), fail_at: None, lie });
@@ -705,7 +708,7 @@ mod proof {
             let clean = scene.disk();
             run(&clean, &scene).told.unwrap();
             for code in [errno::EIO, errno::ENOSPC] {
-                for step in 1..=clean.steps() {
+                for step in (1..=clean.steps()).filter(|step| in_slice((step + code as u64) as usize, 2)) {
                     let model = scene.disk();
                     model.trouble(Trouble { fail_at: Some((step, code)), ..Trouble::default() });
                     let ran = run(&model, &scene);

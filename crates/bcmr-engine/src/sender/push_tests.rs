@@ -1022,6 +1022,9 @@ fn a_tree_arrives_whole_whatever_the_way() {
         ] {
             for streams in [1, 3] {
                 seed += 1;
+                if !skips::in_slice(seed as usize, 3) {
+                    continue;
+                }
                 let what =
                     format!("there {there}, {compress:?}, fast {fast}, frames {frames}, {streams} streams");
                 let script = Script { there, compress, frames, fast, streams, seed, ..plain() };

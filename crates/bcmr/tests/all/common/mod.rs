@@ -10,7 +10,7 @@ pub mod middle;
 pub mod remote;
 pub mod sshd;
 
-pub use skips::skipped;
+pub use skips::{all_cases, in_slice, skipped, sliced};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, HashMap};
@@ -35,21 +35,6 @@ pub const HUNG: Duration = Duration::from_secs(300);
 
 /// The number of the user "nobody".
 pub const NOBODY: u32 = 65534;
-
-/// Whether tests that have more cases than an ordinary run has time for try all of them (`cargo xtask ci --deep`).
-pub fn all_cases() -> bool {
-    std::env::var_os("BCMR_ALL").is_some()
-}
-
-/// Whether the `n`th case of a table is tried: one in `step`, or all of them where [`all_cases`] says so.
-pub fn in_slice(n: usize, step: usize) -> bool {
-    all_cases() || n.is_multiple_of(step)
-}
-
-/// The first of a table's cases, and each `step`th behind it, as [`in_slice`].
-pub fn sliced<T>(cases: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
-    cases.into_iter().step_by(if all_cases() { 1 } else { step })
-}
 
 /// Leaves the test, loudly, unless the condition holds.
 #[macro_export]
