@@ -1,9 +1,24 @@
 //! A file that is looked at, and what is found in it. Knows no wall.
 
+use super::source::Source;
+use std::cell::OnceCell;
+
 /// A tracked text file; the path is relative to the root.
 pub struct File {
     pub path: String,
     pub text: String,
+    source: OnceCell<Source>,
+}
+
+impl File {
+    pub fn new(path: impl Into<String>, text: impl Into<String>) -> File {
+        File { path: path.into(), text: text.into(), source: OnceCell::new() }
+    }
+
+    /// It as Rust, taken apart once for all walls.
+    pub fn source(&self) -> &Source {
+        self.source.get_or_init(|| Source::new(&self.text))
+    }
 }
 
 /// One thing that is wrong, and what to do instead.
@@ -31,9 +46,6 @@ impl std::fmt::Display for Finding {
 /// For the tests of the walls: what is found in files given as (path, text).
 #[cfg(test)]
 pub fn planted(check: fn(&[File]) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
-    let files: Vec<File> = files
-        .iter()
-        .map(|(path, text)| File { path: (*path).to_owned(), text: (*text).to_owned() })
-        .collect();
+    let files: Vec<File> = files.iter().map(|(path, text)| File::new(*path, *text)).collect();
     check(&files).into_iter().map(|f| format!("{}:{} {}", f.path, f.line, f.wall)).collect()
 }

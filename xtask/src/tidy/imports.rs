@@ -45,7 +45,7 @@ pub struct Import {
 pub struct Krate<'a> {
     /// Where its sources lie.
     pub folder: &'static str,
-    pub sources: Vec<(&'a File, Source)>,
+    pub sources: Vec<(&'a File, &'a Source)>,
     pub imports: Vec<Import>,
 }
 
@@ -60,10 +60,10 @@ pub fn crates(files: &[File]) -> Vec<Krate<'_>> {
 }
 
 /// Every import within the crate whose sources lie below `krate`, tests left out; one for each pair of files.
-fn within(sources: &[(&File, Source)], krate: &str) -> Vec<Import> {
+fn within(sources: &[(&File, &Source)], krate: &str) -> Vec<Import> {
     let sources: Vec<(&File, &Source, Vec<&str>)> = sources
         .iter()
-        .filter_map(|(file, source)| Some((*file, source, module(file.path.strip_prefix(krate)?)?)))
+        .filter_map(|(file, source)| Some((*file, *source, module(file.path.strip_prefix(krate)?)?)))
         .collect();
     let modules: BTreeMap<&[&str], &str> =
         sources.iter().map(|(file, _, module)| (module.as_slice(), file.path.as_str())).collect();
@@ -88,11 +88,11 @@ fn within(sources: &[(&File, Source)], krate: &str) -> Vec<Import> {
 }
 
 /// The files of one crate that are not for tests alone.
-fn sources<'a>(files: &'a [File], krate: &str) -> Vec<(&'a File, Source)> {
-    let ours: Vec<(&File, Source)> = files
+fn sources<'a>(files: &'a [File], krate: &str) -> Vec<(&'a File, &'a Source)> {
+    let ours: Vec<(&File, &Source)> = files
         .iter()
         .filter(|file| file.path.starts_with(krate) && file.path.ends_with(".rs"))
-        .map(|file| (file, Source::new(&file.text)))
+        .map(|file| (file, file.source()))
         .collect();
     let mut tests = BTreeSet::new();
     for (file, source) in &ours {
@@ -200,10 +200,8 @@ mod tests {
     use super::*;
 
     fn imports(files: &[(&str, &str)]) -> Vec<Import> {
-        let files: Vec<File> = files
-            .iter()
-            .map(|(path, text)| File { path: format!("{ENGINE}{path}"), text: (*text).to_owned() })
-            .collect();
+        let files: Vec<File> =
+            files.iter().map(|(path, text)| File::new(format!("{ENGINE}{path}"), *text)).collect();
         within(&sources(&files, ENGINE), ENGINE)
     }
 

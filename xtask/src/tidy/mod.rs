@@ -78,7 +78,7 @@ fn load(root: &Path) -> Result<Vec<File>> {
         // A file may be gone from the work tree and still be in the index.
         let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
         let text = String::from_utf8(bytes).unwrap_or_default();
-        files.push(File { path: path.to_owned(), text });
+        files.push(File::new(path, text));
     }
     Ok(files)
 }

@@ -1,7 +1,6 @@
 //! What holds for every tracked file, and the agreements between documents and code.
 
 use super::finding::{File, Finding};
-use super::source::Source;
 use std::collections::BTreeSet;
 
 /// Places that exist on one machine only. Put together here, so that this file does not find itself.
@@ -197,7 +196,7 @@ fn tags(files: &[File], found: &mut Vec<Finding>) {
     }
     let mut coded = Vec::new();
     for file in files.iter().filter(|f| f.path.starts_with("crates/") && module(&f.path).is_some()) {
-        let source = Source::new(&file.text);
+        let source = file.source();
         for (n, (comment, test)) in source.comment.iter().zip(&source.test).enumerate() {
             let doc = comment.starts_with("///") || comment.starts_with("//!");
             if !doc && !test {
@@ -349,7 +348,7 @@ mod tests {
             (WALK, "//! Reads\n//! directories. Must not know more.\n\nuse a;\n"),
             ("xtask/src/main.rs", "//! x\n"),
         ];
-        let files = files.map(|(path, text)| File { path: path.to_owned(), text: text.to_owned() });
+        let files = files.map(|(path, text)| File::new(path, text));
         assert_eq!(super::map(&files).collect::<Vec<_>>(), [format!("{WALK}: Reads directories")]);
     }
 

@@ -194,7 +194,7 @@ mod tests {
             .map(|(path, text)| {
                 let path =
                     if path.starts_with("crates/") { (*path).to_owned() } else { format!("{ENGINE}{path}") };
-                File { path, text: (*text).to_owned() }
+                File::new(path, *text)
             })
             .collect();
         let bare = |path: &str| path.strip_prefix(ENGINE).unwrap_or("list").to_owned();

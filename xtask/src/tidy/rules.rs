@@ -1,7 +1,6 @@
 //! What is cited stands somewhere: rules by letter and number, and in the tables of documents functions, tests and files.
 
 use super::finding::{File, Finding};
-use super::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where rules are defined: in rows of tables, and as `**R1**`.
@@ -36,7 +35,7 @@ fn rules(files: &[File], found: &mut Vec<Finding>) {
         let code = file.path.ends_with(".rs") && !file.path.starts_with("xtask/src/tidy/");
         let lines: Vec<String> = match (paper, code) {
             (true, _) => file.text.lines().map(str::to_owned).collect(),
-            (_, true) => Source::new(&file.text).comment.iter().map(ToString::to_string).collect(),
+            (_, true) => file.source().comment.iter().map(ToString::to_string).collect(),
             _ => continue,
         };
         for (n, line) in lines.iter().enumerate() {

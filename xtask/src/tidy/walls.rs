@@ -86,8 +86,8 @@ pub fn check(files: &[File]) -> Vec<Finding> {
                 "begin with `//!`: the module's job, and what it must not know",
             ));
         }
-        let source = Source::new(&file.text);
-        let look = Look { file, place, source: &source, paths: source.paths() };
+        let source = file.source();
+        let look = Look { file, place, source, paths: source.paths() };
         look.kernel(&mut found);
         look.outside_world(&mut found);
         look.halves(&mut found);
