@@ -673,6 +673,7 @@ fn a_directory_exchanged_for_a_link_again_and_again_never_leads_outside() {
     let before = names(&out);
     let hostile = format!("hostile->{}", out.display());
     let (stop, exchanges, quiet) = (AtomicBool::new(false), AtomicU32::new(0), Mutex::new(()));
+    let rounds = if skips::all_cases() { 200 } else { 50 };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let top = Dir::open(&work).unwrap();
@@ -694,7 +695,7 @@ fn a_directory_exchanged_for_a_link_again_and_again_never_leads_outside() {
                 }
             }
         });
-        for round in 0..200 {
+        for round in 0..rounds {
             let building = quiet.lock().unwrap();
             tree(&work, &hostile);
             tree(&work, "src/ src/d/ src/d/e/ src/d/e/f src/d/e/g src/d/f src/top");
@@ -714,7 +715,7 @@ fn a_directory_exchanged_for_a_link_again_and_again_never_leads_outside() {
         stop.store(true, Ordering::Relaxed);
     });
     let exchanges = exchanges.into_inner();
-    assert!(exchanges > 100, "the attacker was hardly there: {exchanges}");
+    assert!(exchanges > rounds / 2, "the attacker was hardly there: {exchanges}");
 }
 
 /// Somebody who puts something into `a` as soon as `a/s`, the last thing in it, is gone.

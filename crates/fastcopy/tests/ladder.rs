@@ -17,7 +17,7 @@ use fastcopy::{
     errno,
 };
 
-/// One file, by all rungs and options.
+/// One file, by all rungs and options; a slice takes each with half of the others.
 fn check_everywhere(len: u64, data: &[(u64, u64)]) {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
@@ -25,14 +25,16 @@ fn check_everywhere(len: u64, data: &[(u64, u64)]) {
     let bytes = read(&from).unwrap();
     let from_allocated = allocated(&from);
     let zeros: u64 = bytes.chunks(4096).filter(|b| b.iter().all(|b| *b == 0)).map(|b| b.len() as u64).sum();
-    for first in RUNGS {
-        for sparse in [Sparse::Auto, Sparse::Always, Sparse::Never] {
-            for (threads, preallocate, reflink, cache) in [
+    for (n, first) in RUNGS.into_iter().enumerate() {
+        for (k, sparse) in [Sparse::Auto, Sparse::Always, Sparse::Never].into_iter().enumerate() {
+            let ways = [
                 (1, true, Reflink::Auto, Cache::Keep),
                 (2, true, Reflink::Never, Cache::Drop),
                 (3, false, Reflink::Auto, Cache::Drop),
                 (0, false, Reflink::Never, Cache::Keep),
-            ] {
+            ];
+            let ways = ways.into_iter().enumerate().filter(|(i, _)| skips::in_slice(n + k + i, 2));
+            for (_, (threads, preallocate, reflink, cache)) in ways {
                 let opts = Options { reflink, sparse, threads, preallocate, cache };
                 let what = format!("{len} {data:?} {first:?} {opts:?}");
                 let copied = copy(&source(&src), &to, &rungs(first), &opts).expect(&what);

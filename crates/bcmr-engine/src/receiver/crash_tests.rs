@@ -355,8 +355,8 @@ mod proof {
         let total = clean.steps();
         let way = Way { lie, total, samples, chain, claims, lost_segments_max: LOST_SEGMENTS_MAX };
         let mut seen = 0;
-        // A scene with the next seed takes the others. A proof that looks for its fault takes all.
-        let tried = |cut: &u64| lie.is_some() || in_slice((cut + seed) as usize, 2);
+        // A scene with the next seed takes others. A proof that looks for its fault takes all.
+        let tried = |cut: &u64| lie.is_some() || in_slice((cut + seed) as usize, 4);
         for cut in (1..=total + 2).filter(tried) {
             seen += cut_once(scene, &start(), cut, way, &mut rng)
                 .map_err(|e| format!("cut at step {cut}: {e}"))?;
@@ -504,7 +504,9 @@ mod proof {
         copy_one(&clean, scene)?;
         let total = clean.steps();
         for half in [false, true] {
-            for step in (1..=total).filter(|step| in_slice(*step as usize + usize::from(half), 2)) {
+            for step in
+                (1..=total).filter(|step| in_slice(*step as usize + code as usize + 2 * usize::from(half), 4))
+            {
                 let model = scene.disk();
                 let model = if half {
                     model.trouble(Trouble { cut_at: Some(total * 2 / 3), ..Trouble::default() });

@@ -1654,6 +1654,12 @@ fn a_cancel_from_either_side_ends_it_soon() {
 /// A panic of any thread that sends ends the transfer: with the panic, or with an error, and never with a wait.
 #[test]
 fn a_thread_that_panics_ends_it() {
+    let t = Arc::new(tempfile::tempdir().unwrap());
+    for n in 0..200 {
+        std::fs::create_dir_all(t.path().join(format!("src/{}", n % 7))).unwrap();
+        std::fs::write(t.path().join(format!("src/{}/{n}", n % 7)), "f").unwrap();
+    }
+    std::fs::write(t.path().join("src/big"), noise(17 << 10, 1)).unwrap();
     for kind in [
         kind::OPERAND,
         kind::DIR,
@@ -1670,13 +1676,8 @@ fn a_thread_that_panics_ends_it() {
         for there in [false, true] {
             let panicked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
             let (ended, heard) = mpsc::channel();
+            let t = Arc::clone(&t);
             let sends = std::thread::spawn(move || {
-                let t = tempfile::tempdir().unwrap();
-                for n in 0..200 {
-                    std::fs::create_dir_all(t.path().join(format!("src/{}", n % 7))).unwrap();
-                    std::fs::write(t.path().join(format!("src/{}/{n}", n % 7)), "f").unwrap();
-                }
-                std::fs::write(t.path().join("src/big"), noise(17 << 10, 1)).unwrap();
                 let script = Script { streams: 2, there, panics_at: Some((kind, panicked)), ..plain() };
                 let went = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     send(t.path(), &policy(), script).result.is_ok()

@@ -69,7 +69,7 @@ fn a_large_file_over_a_line_that_breaks() {
         let streams: u64 = flags.rsplit_once('=').unwrap().1.parse().unwrap();
         let (broken, sent) = until_done(dir, flags, &src, &tmp.p("dst"), |n| {
             // In the greeting, in the first words, or anywhere in the first third; an ordinary run lets it through then.
-            (n < 7 || all_cases()).then(|| match n % 4 {
+            (n < 4 || all_cases()).then(|| match n % 4 {
                 0 => random.below(400),
                 1 => random.below(MIB),
                 _ => MIB + random.below(size / 2 / streams),
@@ -97,8 +97,12 @@ fn a_packed_text_over_a_line_that_breaks() {
     let seed = seed();
     let mut random = Random(seed);
     // Digits take half of a byte each, so half of it crosses.
-    let text: Vec<u8> =
-        noise(seed, SIZE as usize / 2).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect();
+    let mut text = Vec::new();
+    for bytes in noise(seed, SIZE as usize / 2).chunks(32) {
+        // By the hash's code, which is optimised in tests too.
+        text.extend_from_slice(blake3::Hash::from_bytes(bytes.try_into().unwrap()).to_hex().as_bytes());
+    }
+    assert_eq!(text.len() as u64, SIZE);
     let (mut all, breaks) = (0, if all_cases() { 4 } else { 2 });
     for dir in BOTH {
         let flags = "-C --checkpoint-size=4M --compress=zstd --parallel=1";
@@ -121,7 +125,7 @@ fn a_packed_text_over_a_line_that_breaks() {
 fn a_tree_over_a_line_that_breaks() {
     let seed = seed();
     let mut random = Random(seed);
-    let (mut all, breaks) = (0, if all_cases() { 8 } else { 4 });
+    let (mut all, breaks) = (0, if all_cases() { 8 } else { 3 });
     for (dir, flags) in [
         (Dir::Put, "-r -C --checkpoint-size=4M --parallel=3"),
         (Dir::Get, "-r -C --archive --checkpoint-size=4M --parallel=2"),
@@ -159,7 +163,11 @@ fn a_tree_over_a_line_that_breaks() {
 fn without_resuming_a_break_costs_time_only() {
     let mut random = Random(seed());
     for dir in BOTH {
-        for flags in ["-rT", "-rT --parallel=3", "-rT -V"] {
+        for (n, flags) in ["-rT", "-rT --parallel=3", "-rT -V"].into_iter().enumerate() {
+            // An ordinary run tries each one way.
+            if !in_slice(n + dir as usize, 2) {
+                continue;
+            }
             let tmp = Tmp::new();
             for n in 0..40 {
                 tmp.file(format!("src/f{n}"), noise(n, 50_000));
@@ -324,7 +332,9 @@ fn cut_over_ssh(test: &str, dir: Dir, plant: impl Fn(&Tmp), most: u64, retries: 
 }
 
 fn plant_large(tmp: &Tmp) {
-    tmp.file("src/large", noise(11, 40 * MIB as usize));
+    // Cut three times only it need not be as long, and is cut by itself in its second half all the same.
+    let size = if all_cases() { 40 * MIB } else { 24 * MIB };
+    tmp.file("src/large", noise(11, size as usize));
 }
 
 fn plant_tree(tmp: &Tmp) {
@@ -421,7 +431,12 @@ fn a_killed_client_leaves_no_server() {
 #[test]
 fn a_killed_server_ends_the_client_with_an_error() {
     for dir in BOTH {
-        for flags in ["--parallel=1", "--parallel=3", "-C --checkpoint-size=4M"] {
+        let rows = ["--parallel=1", "--parallel=3", "-C --checkpoint-size=4M"];
+        for (n, flags) in rows.into_iter().enumerate() {
+            // An ordinary run tries each one way.
+            if !in_slice(n + dir as usize, 2) {
+                continue;
+            }
             let tmp = Tmp::new();
             let far = Far::relay().with("RELAY_RATE", "4000000");
             let running = under_way(dir, &tmp, &far, flags);
@@ -492,8 +507,13 @@ fn who_says_nothing_is_given_up() {
     };
     std::thread::scope(|scope| {
         for dir in BOTH {
-            scope.spawn(move || stopped(dir, "-C --checkpoint-size=4M"));
-            scope.spawn(move || lost(dir, "--parallel=2"));
+            // An ordinary run tries each one way.
+            if in_slice(dir as usize, 2) {
+                scope.spawn(move || stopped(dir, "-C --checkpoint-size=4M"));
+            }
+            if in_slice(dir as usize + 1, 2) {
+                scope.spawn(move || lost(dir, "--parallel=2"));
+            }
         }
     });
 }

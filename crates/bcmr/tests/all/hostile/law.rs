@@ -4,6 +4,7 @@
 //! Must not know what the engine looks at: the messages are sound, so that only their place is wrong.
 
 use super::peer::*;
+use crate::common::in_slice;
 use bcmr_wire::handshake::{self, Features, caps, wide};
 use bcmr_wire::message::{
     Codec, Event, FileState, Keeping, Message, Note, OldThings, Owner, Patch, Piece, Run, Sum, Target,
@@ -282,7 +283,7 @@ fn a_server_that_has_refused_a_transfer_waits_for_the_last_message() {
 fn some_messages(state: State) -> impl Iterator<Item = (u8, Vec<u8>)> {
     let forbidden = messages().into_iter().filter(move |(kind, _)| !state.allows(*kind));
     let of_state = usize::from(state == State::SendsBeside);
-    let is_tried = move |n: usize| crate::common::in_slice(n + of_state * 6, 12);
+    let is_tried = move |n: usize| in_slice(n + of_state * 12, 24);
     forbidden.enumerate().filter(move |(n, _)| is_tried(*n)).map(|(_, message)| message)
 }
 
@@ -340,9 +341,14 @@ fn client_at(state: State, args: &[&str], reach: impl Fn(&mut Wire) -> Option<Wi
     let place = Place::new();
     place.tmp.file("src/f", "mine");
     place.tmp.file("src/g", "mine");
-    // Of those that are no answer an ordinary run tries a third, other ones for each question.
+    // Of those that are no answer an ordinary run tries a sixth, other ones for each question; with these
+    // remainders each is tried with one that it is no answer to. In a transfer it tries all that belong to the
+    // other direction, and of the rest half here and half there.
     let is_tried = |kind: u8| match state {
-        State::Waits(answer) => crate::common::in_slice(usize::from(kind) + answer as usize, 3),
+        State::Waits(answer) => in_slice(usize::from(kind) + answer as usize + 3, 6),
+        State::ClientNew => in_slice(usize::from(kind), 3),
+        State::Receives => State::Sends.allows(kind) || in_slice(usize::from(kind), 2),
+        State::Sends => State::Receives.allows(kind) || in_slice(usize::from(kind) + 1, 2),
         _ => true,
     };
     // Further streams take several programs for each message.

@@ -69,11 +69,12 @@ fn a_server_that_tells_names() {
         .attack("too many", GET, |w| {
             w.greet_with(ours());
             sends(w, |w| {
+                let mut all = Vec::new();
                 for id in 1..=OWNERS_MAX as u32 + 1 {
-                    if !w.say(&named(id, b"x")) {
-                        return;
-                    }
+                    named(id, b"x").encode(&mut all).unwrap();
                 }
+                // The last ones may find nobody.
+                w.bytes(&all);
             });
         })
         .failed();

@@ -167,10 +167,12 @@ fn origin() -> u64 {
 
 type Answers = Vec<(String, Vec<Said>)>;
 
-/// Asks everything that only looks.
-fn ask_all(place: &Place, w: &mut Wire) -> Answers {
+/// Asks everything that only looks. Of the ways to get, an ordinary run takes a quarter: for the next path, and
+/// for the other `turn`, other ones.
+fn ask_all(place: &Place, w: &mut Wire, turn: usize) -> Answers {
     let mut all = Vec::new();
-    for path in paths(place) {
+    for (n, path) in paths(place).into_iter().enumerate() {
+        let mut way = n + 2 * turn;
         let shown = String::from_utf8_lossy(&path).into_owned();
         let questions = [
             Message::Stat { path: &path, follow: true },
@@ -190,6 +192,10 @@ fn ask_all(place: &Place, w: &mut Wire) -> Answers {
                 policy.choices[Choice::Follow as usize] = follow;
                 let name: &[u8] = path.strip_prefix(b"/").unwrap_or(&path);
                 for names in [None, Some(vec![name])] {
+                    way += 1;
+                    if !in_slice(way, 4) {
+                        continue;
+                    }
                     let title = format!("get {shown} {follow} {how} {}", names.is_some());
                     let paths = vec![if names.is_some() { &b"."[..] } else { &path }];
                     w.say(&Message::Get { policy: policy.clone(), paths, names });
@@ -239,13 +245,18 @@ fn put_all(place: &Place) -> Answers {
         (dir(b"n"), flags::RECURSIVE | flags::DRY_RUN | flags::COMPARE | flags::EXTRA),
     ];
     let mut all = Vec::new();
-    for path in
-        ["rel", "rel/", "rel/x", "abs", "abs/", "abs/x", "below", "below/", "../maybe", "pub/../../maybe/"]
-    {
-        for (target, (entry, how)) in [Target::Guess, Target::Exactly, Target::Into]
+    let paths =
+        ["rel", "rel/", "rel/x", "abs", "abs/", "abs/x", "below", "below/", "../maybe", "pub/../../maybe/"];
+    for (n, path) in paths.into_iter().enumerate() {
+        for (way, (target, (entry, how))) in [Target::Guess, Target::Exactly, Target::Into]
             .into_iter()
             .flat_map(|target| asks.iter().map(move |ask| (target, ask)))
+            .enumerate()
         {
+            // An ordinary run takes a third: of each path each target and each ask, and each target with each ask.
+            if !in_slice(n + way / asks.len() + way % asks.len(), 3) {
+                continue;
+            }
             let title = format!("put {path} {target:?} {:?} {how:#x}", entry.kind);
             let mut policy = policy(*how);
             policy.choices[Choice::Landing as usize] = u8::from(how & flags::HASHES != 0);
@@ -298,11 +309,11 @@ fn what_is_outside_changes_no_answer() {
         make(&maybe);
         let (asked, _) = place.serve("questions", ROOT, |w| {
             w.hello();
-            ask_all(&place, w)
+            ask_all(&place, w, 0)
         });
         let (read_only, _) = place.serve("read-only", &["--root", "DST", "--read-only"], |w| {
             w.hello();
-            ask_all(&place, w)
+            ask_all(&place, w, 1)
         });
         let now = [asked, read_only];
         match &first {
@@ -567,8 +578,8 @@ fn patterns_as_large_as_they_may_be() {
     }
     for (turn, args) in [ROOT, &["--root", "DST", "--read-only"]].into_iter().enumerate() {
         for (n, (title, policy)) in rows.iter().enumerate() {
-            // An ordinary run takes each pattern in one of the three lengths.
-            if !in_slice(turn + n / 3 + n % 3, 3) {
+            // An ordinary run takes each pattern in one of the three lengths, and to one of the two servers.
+            if !in_slice(turn + n / 3, 2) || !in_slice(turn + n / 3 + n % 3, 3) {
                 continue;
             }
             place.serve(title, args, |w| {
@@ -610,6 +621,47 @@ fn lists_that_are_longer_than_they_may_be() {
     assert!(!encodes(put(PUT_OPERANDS_MAX + 1)) && encodes(put(PUT_OPERANDS_MAX)));
 }
 
+/// Operands, each with a name of its own, of which none ever comes.
+fn operands_that_never_come(w: &mut Wire, count: u64) {
+    let operands = bcmr_wire::limits::PUT_OPERANDS_MAX;
+    let how = policy(flags::DRY_RUN | flags::RECURSIVE);
+    w.say(&Message::Put { policy: how, target: Target::Into, path: b"pub", operands, items: false });
+    // Some at one go: what is answered to them fits into a pipe.
+    for first in (1..=count).step_by(100) {
+        let mut out = Vec::new();
+        for n in first..first + 100 {
+            let name = format!("{n:0>200}");
+            let entry = file(name.as_bytes(), 4);
+            let path = name.as_bytes();
+            Message::Operand { path, whole: false, origin: 1, dir: n, entry }.encode(&mut out).unwrap();
+        }
+        assert!(w.bytes(&out), "from operand {first}: nobody takes it");
+        for n in first..first + 100 {
+            let said = w.hear();
+            assert!(said.as_ref().is_some_and(|s| s.kind != kind::ERROR), "operand {n}: {said:?}");
+        }
+    }
+}
+
+/// Files that are said to have several names, of each of which only one comes.
+fn names_that_never_come(w: &mut Wire, count: u64) {
+    let how = policy(flags::RECURSIVE | flags::KEEP_LINKS);
+    w.say(&Message::Put { policy: how, target: Target::Into, path: b"pub", operands: 1, items: false });
+    w.say(&operand(1, dir(b"x")));
+    w.until(kind::DIR_IS).unwrap();
+    let packed = contents(&[&b""[..]; 100]);
+    w.through(count / 100, |n| {
+        let names: Vec<String> = (0..100).map(|k| format!("{}", n * 100 + k)).collect();
+        let entries = (0u64..)
+            .zip(&names)
+            .map(|(k, name)| Entry { ino: n * 100 + k, nlink: 1000, ..file(name.as_bytes(), 0) })
+            .collect();
+        let mut out = Vec::new();
+        files(n, 1, entries, &packed).encode(&mut out).unwrap();
+        out
+    });
+}
+
 /// Operands as many as there may be, each with a name of its own, and files with several names that never come: what the
 /// receiver remembers of each is small.
 #[test]
@@ -618,36 +670,10 @@ fn operands_and_names_that_never_come() {
     rebuild(&place);
     place.serve("operands", ROOT, |w| {
         w.hello();
-        let operands = bcmr_wire::limits::PUT_OPERANDS_MAX;
-        let how = policy(flags::DRY_RUN | flags::RECURSIVE);
-        w.say(&Message::Put { policy: how, target: Target::Into, path: b"pub", operands, items: false });
-        w.through(20_000, |n| {
-            let name = format!("{n:0>200}");
-            let entry = file(name.as_bytes(), 4);
-            let path = name.as_bytes();
-            let mut out = Vec::new();
-            Message::Operand { path, whole: false, origin: 1, dir: n, entry }.encode(&mut out).unwrap();
-            out
-        });
+        operands_that_never_come(w, 20_000);
     });
     place.serve("links", ROOT, |w| {
         w.hello();
-        let how = policy(flags::RECURSIVE | flags::KEEP_LINKS);
-        w.say(&Message::Put { policy: how, target: Target::Into, path: b"pub", operands: 1, items: false });
-        w.say(&operand(1, dir(b"x")));
-        w.until(kind::DIR_IS).unwrap();
-        w.through(200, |n| {
-            let names: Vec<String> = (0..100).map(|k| format!("{}", n * 100 + k)).collect();
-            let entry = |(k, name): (usize, &'_ String)| (n * 100 + k as u64, name.clone());
-            let entries: Vec<(u64, String)> = names.iter().enumerate().map(entry).collect();
-            let entries = entries
-                .iter()
-                .map(|(ino, name)| Entry { ino: *ino, nlink: 1000, ..file(name.as_bytes(), 0) })
-                .collect();
-            let packed = contents(&[&b""[..]; 100]);
-            let mut out = Vec::new();
-            files(n, 1, entries, &packed).encode(&mut out).unwrap();
-            out
-        });
+        names_that_never_come(w, 20_000);
     });
 }
