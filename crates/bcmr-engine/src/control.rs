@@ -7,7 +7,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Progress;
 use crate::throttle::Throttle;
 use fastcopy::pass::{self, RendezvousSocket};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -17,6 +17,9 @@ use std::time::Duration;
 const LINE_BYTES_MAX: u64 = 256;
 /// How long the other end may take to say one.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What the kernel says of a socket that nobody hears any more.
+const GONE: [ErrorKind; 4] =
+    [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
 
 /// What a run is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,13 +178,22 @@ pub fn runs(bases: &[PathBuf]) -> Vec<(u32, PathBuf)> {
 /// Tells a run something, and hears what it is at then.
 ///
 /// # Errors
-/// It is gone, or another user's.
+/// [`Code::NotFound`] where it has ended since it was found; it is another user's, or says nothing sensible.
 pub fn tell(socket: &Path, bases: &[PathBuf], command: Command) -> Result<Status> {
-    let fail = |e| Error::os(Op::Command, socket, e);
-    let mut host = pass::connect_to_command(socket, bases).map_err(fail)?;
-    host.write_all(command.line().as_bytes()).map_err(fail)?;
-    let line = read_line(&host).map_err(fail)?;
-    Status::of(&line).ok_or_else(|| Error::ours(Code::Protocol, Op::Command, socket, Reason::NothingCame))
+    let nothing = |code| Error::ours(code, Op::Command, socket, Reason::NothingCame);
+    let said = pass::connect_to_command(socket, bases).and_then(|mut host| {
+        host.write_all(command.line().as_bytes())?;
+        read_line(&host)
+    });
+    match said {
+        Ok(line) if line.is_empty() => Err(nothing(Code::NotFound)),
+        Ok(line) => Status::of(&line).ok_or_else(|| nothing(Code::Protocol)),
+        Err(e) => {
+            let has_ended = GONE.contains(&e.kind());
+            let error = Error::os(Op::Command, socket, e);
+            Err(if has_ended { Error { code: Code::NotFound, ..error } } else { error })
+        }
+    }
 }
 
 /// Entrance for the fuzzer: any text as what a run is told and as what it says, each the same when it is said again.
@@ -239,7 +251,7 @@ mod tests {
         let bases = [tmp.path().to_owned()];
         let (throttle, progress) = (Throttle::new(None), Progress::default());
         progress.bytes_done.store(9, Ordering::Relaxed);
-        let told = hearing(
+        let (told, socket) = hearing(
             &bases,
             &throttle,
             &progress,
@@ -257,11 +269,13 @@ mod tests {
                 let paused = tell(&socket, &bases, Command::Pause).unwrap();
                 assert_eq!((paused.paused, paused.limit, paused.bytes_done), (true, None, 9));
                 tell(&socket, &bases, Command::Limit(Some(5))).unwrap();
-                tell(&socket, &bases, Command::Resume).unwrap()
+                (tell(&socket, &bases, Command::Resume).unwrap(), socket)
             },
         );
         assert_eq!((told.paused, told.limit, throttle.is_at()), (false, Some(5), (Some(5), false)));
         assert!(runs(&bases).is_empty());
+        // Found just before its end.
+        assert_eq!(tell(&socket, &bases, Command::Status).unwrap_err().code, Code::NotFound);
         assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
         let mut deaf = 0;
         hearing(&[tmp.path().join("absent")], &throttle, &progress, |_| deaf += 1, || ());

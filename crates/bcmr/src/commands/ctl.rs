@@ -9,6 +9,7 @@ use crate::ui::writer;
 use crate::usage::Usage;
 use crate::voice::BCMR;
 use bcmr_engine::control;
+use bcmr_engine::error::Code;
 
 /// Runs it.
 pub fn run(args: &CtlArgs, env: &Env) -> u8 {
@@ -20,7 +21,8 @@ pub fn run(args: &CtlArgs, env: &Env) -> u8 {
     if let Some(pid) = args.pid {
         runs.retain(|(run, _)| *run == pid);
     }
-    if runs.is_empty() && (args.what != What::Status || args.pid.is_some()) {
+    let lists = args.what == What::Status && args.pid.is_none();
+    if runs.is_empty() && !lists {
         return nothing(
             Usage::new("no such run of yours goes to or from another machine").or("bcmr ctl lists them"),
         );
@@ -35,6 +37,8 @@ pub fn run(args: &CtlArgs, env: &Env) -> u8 {
     for (pid, socket) in runs {
         match control::tell(&socket, &env.meeting, command) {
             Ok(status) => told.run(pid, &status),
+            // Of a list those are left out that have ended since it was made.
+            Err(e) if e.code == Code::NotFound && lists => {}
             Err(e) => told.failed(e),
         }
     }
