@@ -1156,10 +1156,11 @@ impl<R: Read> Read for Timed<'_, R> {
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let pulse = self.shared.pulse();
-        // What is not read yet waits at the other side, which sends no more than there is room for.
+        // What is not read yet waits at the other side, which sends no more than there is room for. Once nothing can be
+        // said to it any more there is no run to slow down, and its last words may say why.
         while let Some(wait) = pulse.throttle().and_then(Throttle::held_back) {
             let state = self.shared.state();
-            if state.in_end.is_some() || state.discard_input {
+            if state.in_end.is_some() || state.out_end.is_some() || state.discard_input {
                 break;
             }
             drop(state);

@@ -7,6 +7,7 @@ use super::conn::{
 };
 use super::memory::{self, Fault, pair, pair_with};
 use crate::error::{Code, Error, Reason};
+use crate::throttle::Throttle;
 use proptest::prelude::*;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -454,6 +455,23 @@ fn a_sender_that_is_stuck_behind_the_end_notices_too() {
         }
     };
     assert_eq!(refused.code, Code::Lost);
+}
+
+/// By a limit that a sent piece has used up for days: the other side's last words and its end are heard as soon as nothing
+/// can be said to it any more.
+#[test]
+fn who_is_held_back_hears_that_the_other_side_is_gone() {
+    let (stream, mut to_it, mut from_it, _cut) =
+        lonely(Timeouts { ping: Duration::from_millis(1), ..Timeouts::WIRE });
+    stream.pulse().goes_by(&Arc::new(Throttle::new(Some(1))));
+    stream.out.send(Packet::Frames(frame(0x35, &[0; MIB]))).unwrap();
+    while read_exactly(&mut from_it, "x").unwrap().unwrap()[0] != 0x35 {}
+    to_it.write_all(&frame(0x36, b"why")).unwrap();
+    for mut end in [to_it, from_it] {
+        end.close().unwrap();
+    }
+    assert_eq!(next(&stream.inbox).payload(), b"why");
+    assert!(!matches!(stream.inbox.recv_timeout(HUNG), Ok(Heard::Nothing)), "hangs");
 }
 
 #[test]
