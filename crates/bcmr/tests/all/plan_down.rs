@@ -63,7 +63,7 @@ fn attributes_of(site: &Site) {
 
 #[test]
 fn random_trees_from_another_machine() {
-    for seed in 0..if all_cases() { 40 } else { 3 } {
+    for seed in 0..if all_cases() { 40 } else { 2 } {
         let (far, site) = (Far::pipe(), Site::new());
         let can = maker::can(site.tmp.path(), (-1 << 40, 1 << 40), 1 << 14);
         let src = site.p("src");
@@ -130,7 +130,13 @@ fn a_connection_that_is_lost_costs_what_was_not_recorded() {
     planned(&far(), &site, "other --out whole --shards 1").ok();
     site.over(&far(), "shard", "whole 0 --compress=none").run().ok();
     let all = passed(&log)[1].1;
-    site.over(&far(), "finish", "whole").run().ok();
+    if all_cases() {
+        site.over(&far(), "finish", "whole").run().ok();
+        fs::remove_dir_all(site.p("other")).unwrap();
+    } else {
+        // It was only to be measured.
+        fs::remove_dir_all(site.stage()).unwrap();
+    }
     planned(&far(), &site, "dst --out p --shards 1").ok();
     // In the second of two frames.
     let cut = far().with("RELAY_DOWN", (all * 9 / 10).to_string());
@@ -139,16 +145,17 @@ fn a_connection_that_is_lost_costs_what_was_not_recorded() {
     site.over(&far(), "shard", "p 0 --compress=none").run().ok();
     let again = passed(&log).last().unwrap().1;
     assert!(again < all * 3 / 10, "{again} of {all} bytes were sent again");
-    // By itself, where it is asked to.
-    fs::remove_file(site.p("p/results/0")).unwrap();
-    let once = far().with("RELAY_DOWN", (all / 9).to_string()).with("RELAY_ONCE", site.p("once"));
-    site.over(&once, "shard", "p 0 --retries=1").run().ok();
-    fs::remove_file(site.p("once")).unwrap();
+    // By itself, where it is asked to: in an ordinary run only to another machine, as who tries again is the same.
+    if all_cases() {
+        fs::remove_file(site.p("p/results/0")).unwrap();
+        let once = far().with("RELAY_DOWN", (all / 9).to_string()).with("RELAY_ONCE", site.p("once"));
+        site.over(&once, "shard", "p 0 --retries=1").run().ok();
+        fs::remove_file(site.p("once")).unwrap();
+    }
     site.over(&far().with("RELAY_DOWN", "2000"), "finish", "p").run().code(7);
     assert!(!site.p("dst").exists());
     site.over(&far(), "finish", "p").run().ok();
     fs::remove_file(&log).unwrap();
-    fs::remove_dir_all(site.p("other")).unwrap();
     site.judge("dst");
 }
 
@@ -191,7 +198,7 @@ fn what_is_killed_at_any_call_goes_on() {
     const CALLS: &str =
         "mkdirat,linkat,symlinkat,renameat,renameat2,unlinkat,pwrite64,write,fchmod,fsync,fdatasync,syncfs";
     for verb in ["shard", "finish"] {
-        until_not_killed(900, 29, |nth| {
+        until_not_killed(900, 53, |nth| {
             let (far, site) = (Far::pipe(), Site::new());
             mixed(&site);
             planned(&far, &site, "dst --out p --shards 2").ok();

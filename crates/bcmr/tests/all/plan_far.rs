@@ -76,7 +76,12 @@ fn a_connection_that_is_lost_costs_what_was_not_recorded() {
     site.over(&far(), "plan", "src --out whole --shards 1").args([far().at(site.p("other"))]).run().ok();
     site.over(&far(), "shard", "whole 0 --compress=none").run().ok();
     let all = passed(&log)[1].0;
-    site.over(&far(), "finish", "whole").run().ok();
+    if all_cases() {
+        site.over(&far(), "finish", "whole").run().ok();
+    } else {
+        // It was only to be measured.
+        fs::remove_dir_all(site.stage()).unwrap();
+    }
     planned(&far(), &site, 1);
     // In the second of two frames.
     let cut = far().with("RELAY_UP", (all * 9 / 10).to_string());
@@ -139,7 +144,7 @@ fn what_is_killed_at_any_call_goes_on() {
     needs!(has_tool("strace"), "there is no strace");
     const CALLS: &str = "mkdirat,linkat,renameat,renameat2,unlinkat,fchmod,fsync,fdatasync,syncfs";
     for verb in ["shard", "finish"] {
-        until_not_killed(400, 13, |nth| {
+        until_not_killed(400, 23, |nth| {
             let (far, site) = (Far::pipe(), Site::new());
             mixed(&site);
             planned(&far, &site, 2);

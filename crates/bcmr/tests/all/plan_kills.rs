@@ -122,7 +122,8 @@ fn killed_at(site: &Site, at: usize, words: &str) -> Ran {
 fn a_shard_of_any_verb_is_killed_at_any_call() {
     needs!(has_tool("strace"), "there is no strace");
     for (verb, flags) in VERBS {
-        until_not_killed(400, 9, |at| {
+        // An odd step, so that the records are cut at some.
+        until_not_killed(400, 17, |at| {
             let site = prepared(verb, flags);
             let before = contents(&site, "dst");
             let ran = killed_at(&site, at, "shard p --all -j1");
@@ -145,7 +146,7 @@ fn a_shard_of_any_verb_is_killed_at_any_call() {
 fn the_end_of_any_verb_is_killed_at_any_call() {
     needs!(has_tool("strace"), "there is no strace");
     for (verb, flags) in VERBS {
-        until_not_killed(400, 7, |at| {
+        until_not_killed(400, 11, |at| {
             let site = prepared(verb, flags);
             let before = contents(&site, "dst");
             site.run("shard p --all").ok();

@@ -307,8 +307,8 @@ fn what_goes_first_goes_by_the_same_rules() {
     ];
     for (n, way) in WAYS.into_iter().enumerate() {
         for (m, (flags, prepare, code, says, goes)) in table.into_iter().enumerate() {
-            // An ordinary run takes a half: each row near or from there, or else to there and between two.
-            if !in_slice(n + m, 2) {
+            // An ordinary run takes a third: each row at least one way, and each way three rows.
+            if !in_slice(n + m, 3) {
                 continue;
             }
             let (far, tmp) = (Far::pipe(), Tmp::new());

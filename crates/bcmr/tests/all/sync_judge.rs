@@ -93,7 +93,7 @@ fn after_every_round_of_a_history_rsync_has_nothing_to_do() {
     needs!(is_root(), "histories want owners and devices");
     let first = std::env::var("BCMR_SEED").ok().and_then(|seed| seed.parse().ok());
     // In each third round it is killed.
-    let ways = [(Ways::Near, (2, 6)), (Ways::Up, (1, 3)), (Ways::Down, (1, 3)), (Ways::Relayed, (1, 3))];
+    let ways = [(Ways::Near, (1, 4)), (Ways::Up, (1, 3)), (Ways::Down, (1, 3)), (Ways::Relayed, (1, 3))];
     for (way, few) in ways {
         let (seeds, rounds) = if all_cases() { (40, 30) } else { few };
         for seed in first.map_or(1..seeds + 1, |seed: u64| seed..seed + 1) {
@@ -156,7 +156,7 @@ fn what_goes_is_what_was_planned_whatever_call_fails() {
     for call in calls {
         // A run that meets no fault any more ends the row.
         for at in 1..400 {
-            let step = if all_cases() || at < 4 { 1 } else { 8 };
+            let step = if all_cases() || at < 3 { 1 } else { 12 };
             if at % step != 0 {
                 continue;
             }
@@ -200,6 +200,6 @@ fn what_goes_is_what_was_planned_whatever_call_fails() {
             }
         }
     }
-    let least = if all_cases() { 5 } else { 3 };
+    let least = if all_cases() { 5 } else { 2 };
     assert!(whole >= calls.len() && runs > least * calls.len(), "{whole} of {runs}");
 }

@@ -45,13 +45,16 @@ fn names_of_one_file_are_one_again() {
     let all = ["empty", "small", "large", "link"];
     for (n, way) in WAYS.into_iter().enumerate() {
         for (m, (flags, all)) in [("-C", &all[..]), ("-s", &all), ("-u", &all[..3])].into_iter().enumerate() {
+            // An ordinary run takes a third: each row of flags one way, and each that is gone with one of those.
+            if !in_slice(n + m, 3) {
+                continue;
+            }
             let flags = format!("-r -T --archive --checkpoint-size=4M {flags}");
             let dst = tmp.p("dst");
             copy(way, &flags, &src, &dst).ok();
             assert_same(&src, &dst, EVERYTHING);
             for (k, gone) in [&["-a"][..], &["-b"], &["-b", "-a"]].into_iter().enumerate() {
-                // An ordinary run takes a third: by each way each, and with each row of flags each.
-                if !in_slice(n + m + k, 3) {
+                if !in_slice(m + k, 3) {
                     continue;
                 }
                 for file in all {
@@ -69,7 +72,10 @@ fn names_of_one_file_are_one_again() {
             fs::remove_dir_all(&dst).unwrap();
         }
         // The twins: without a request for links there are none, and a run that keeps what is there keeps it.
-        for flags in ["-r -T -C -p", "-r -T --no-clobber --archive"] {
+        for (m, flags) in ["-r -T -C -p", "-r -T --no-clobber --archive"].into_iter().enumerate() {
+            if !in_slice(n + m, 2) {
+                continue;
+            }
             let dst = tmp.p("dst");
             copy(way, "-r -T --archive", &src, &dst).ok();
             torn(&dst.join("small-a"), &dst.join("small-b"));
@@ -168,7 +174,7 @@ fn killed_anywhere_the_same_command_never_nests() {
     let calls = "mkdir mkdirat openat rename renameat renameat2 unlink unlinkat utimensat fchmod fsync fdatasync syncfs";
     let mut kills = 0;
     for call in calls.split(' ') {
-        for when in sliced(1.., 2) {
+        for when in sliced(1.., 3) {
             // The first files that are opened are libraries.
             let when = if call == "openat" { 4 * when } else { when };
             let tmp = Tmp::new();
@@ -203,7 +209,7 @@ fn killed_anywhere_the_same_command_never_nests() {
             assert_no_litter(tmp.path());
         }
     }
-    assert!(kills > if all_cases() { 20 } else { 10 }, "{kills}");
+    assert!(kills > if all_cases() { 20 } else { 6 }, "{kills}");
 }
 
 /// A client that has not heard that all is done asks once more, and means the same directory.
