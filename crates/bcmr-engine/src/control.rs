@@ -17,7 +17,7 @@ use std::time::Duration;
 const LINE_BYTES_MAX: u64 = 256;
 /// How long the other end may take to say one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What the kernel says of a socket that nobody hears any more.
+/// What the kernel says of a socket that no process listens on.
 const GONE: [ErrorKind; 4] =
     [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
 

@@ -171,8 +171,12 @@ fn no_threads_to_be_had() {
         ("remove", vec![word("remove"), word("-r"), dst.clone().into()]),
     ];
     // As many as there are, and one more each time: each thread that is asked for is refused once.
-    for (what, args) in &rows {
-        for most in 1..9 {
+    for (n, (what, args)) in rows.iter().enumerate() {
+        for (m, most) in (1..9).enumerate() {
+            // An ordinary run takes every second one, with the next row the others.
+            if !in_slice(n + m, 2) {
+                continue;
+            }
             let _gone = std::fs::remove_dir_all(&dst).or_else(|_| std::fs::remove_file(&dst));
             if *what == "gone on with" {
                 begun(&program, &parts, &dst);

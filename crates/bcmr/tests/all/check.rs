@@ -1,6 +1,6 @@
 //! `check` and `--dry-run` say what a copy would do: the same pairs, the same items, and after the copy nothing.
 
-use crate::common::{all_cases, in_slice, sliced};
+use crate::common::{all_cases, in_slice};
 use crate::table::*;
 use std::fs;
 
@@ -250,7 +250,7 @@ fn one_decision_for_all_three() {
     use std::os::unix::fs::PermissionsExt;
     let far = Far::pipe();
     let mut rows = Vec::new();
-    for flags in [
+    let all = [
         "",
         "-u",
         "--update=different",
@@ -267,8 +267,10 @@ fn one_decision_for_all_three() {
         "--archive",
         "--archive --update=different",
         "--inplace",
-    ] {
-        for way in ["here", "put", "get"] {
+    ];
+    for (n, flags) in all.into_iter().enumerate() {
+        // An ordinary run tries each one way.
+        for (_, way) in ["here", "put", "get"].into_iter().enumerate().filter(|(m, _)| in_slice(n + m, 3)) {
             // A FIFO that is written into waits for its reader.
             let tree = if flags == "--inplace" {
                 MEETINGS.replace("p d/file-fifo", "d d/x")
@@ -278,7 +280,6 @@ fn one_decision_for_all_three() {
             rows.push((flags, way, tree));
         }
     }
-    let rows: Vec<_> = sliced(rows, 2).collect();
     each(&rows, |(flags, way, tree)| {
         let dir = scratch();
         plant(dir.path(), tree);
@@ -580,11 +581,14 @@ fn many_workers_say_what_one_says() {
         let dir = scratch();
         plant(dir.path(), &two_trees(seed));
         for (n, row) in rows.into_iter().enumerate() {
+            // An ordinary run takes half of the rows, one of the numbers for each, and compares the words of some.
+            let turn = n + seed as usize;
+            if !in_slice(turn, 2) {
+                continue;
+            }
             let one = said(&format!("{row} --json -j 1"), dir.path());
             findings += one.1.len();
-            // An ordinary run tries one of the numbers for each, and compares the words of some.
-            let turn = n + seed as usize;
-            let some = &[2, 5][turn % 2..][..1];
+            let some = &[2, 5][turn / 2 % 2..][..1];
             for jobs in if all_cases() { &[2, 5][..] } else { some } {
                 let many = said(&format!("{row} --json -j {jobs}"), dir.path());
                 assert_eq!(one, many, "seed {seed}: {row} -j {jobs}");
@@ -598,7 +602,7 @@ fn many_workers_say_what_one_says() {
             }
         }
     }
-    assert!(findings > 2_000, "{findings}");
+    assert!(findings > if all_cases() { 2_000 } else { 700 }, "{findings}");
 }
 
 /// What is found below a directory that has very many names stays in its order, with the tasks that it is cut into.

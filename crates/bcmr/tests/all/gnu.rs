@@ -19,7 +19,7 @@ fn read(path: &Path) -> String {
 #[test]
 fn lines_do_what_they_do_with_the_systems_programs() {
     let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/gnu/twins.py");
-    let lines = if all_cases() { "5000" } else { "60" };
+    let lines = if all_cases() { "5000" } else { "20" };
     needs!(python().is_some(), "it needs python3");
     let mut ran = Command::new(python().unwrap());
     let ran = ran.arg(judge).args(["--bcmr", BCMR, "--seed", "kept", "--lines", lines]).output().unwrap();

@@ -317,8 +317,12 @@ fn merged(verb: &str, sources: &[PathBuf], dst: &Path) -> Ran {
 /// is moved stays.
 #[test]
 fn no_file_replaces_what_the_same_run_has_put_there() {
-    for verb in MERGES {
+    for (n, verb) in MERGES.into_iter().enumerate() {
         for there in [false, true] {
+            // An ordinary run tries each verb with one of the two; `--update=older` where something is there.
+            if !in_slice(n + usize::from(there) + 1, 2) {
+                continue;
+            }
             let tmp = Tmp::new();
             let base = if verb.contains("far") { Tmp::elsewhere() } else { Some(Tmp::new()) };
             needs!(base.is_some(), "it needs a second file system");

@@ -2,7 +2,7 @@
 //!
 //! Must not know how it is done; the kernel is asked what it has (`fincore`).
 
-use crate::common::{Tmp, bcmr, has_tool};
+use crate::common::{Tmp, bcmr, has_tool, in_slice};
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::path::Path;
@@ -51,7 +51,8 @@ fn what_is_synced_is_written_out_from_the_start() {
         (out.status.code(), calls)
     };
     assert_eq!(copy("", &[]), (Some(0), 0), "nothing was promised");
-    for flags in ["--sync --no-cache=never", "--sync -V --no-cache=never", "-C --no-cache=never"] {
+    let all = ["--sync --no-cache=never", "--sync -V --no-cache=never", "-C --no-cache=never"];
+    for (n, flags) in all.into_iter().enumerate() {
         let (code, calls) = copy(flags, &[]);
         assert_eq!(code, Some(0), "{flags}");
         assert!(calls >= 3, "{flags}: {calls}");
@@ -59,10 +60,12 @@ fn what_is_synced_is_written_out_from_the_start() {
         let (code, _) = copy(flags, &["-e", "inject=sync_file_range:error=EIO:when=2"]);
         assert_eq!(code, Some(1), "{flags}");
         assert!(!t.p("dst").exists(), "{flags}: what may be lost was published");
-        // The twin: a kernel that does not have it.
-        let (code, _) = copy(flags, &["-e", "inject=sync_file_range:error=ENOSYS"]);
-        assert_eq!(code, Some(0), "{flags}");
-        fs::remove_file(t.p("dst")).unwrap();
+        // The twin: a kernel that does not have it. An ordinary run asks once.
+        if in_slice(n, 3) {
+            let (code, _) = copy(flags, &["-e", "inject=sync_file_range:error=ENOSYS"]);
+            assert_eq!(code, Some(0), "{flags}");
+            fs::remove_file(t.p("dst")).unwrap();
+        }
     }
 }
 

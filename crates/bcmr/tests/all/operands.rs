@@ -93,6 +93,7 @@ fn product(
     sources: &[&str],
     targets: &[&str],
     own: impl Fn(&str, &str, &str) -> Option<Own>,
+    step: usize,
 ) -> Vec<Row> {
     let mut rows = Vec::new();
     for f in flags {
@@ -102,8 +103,8 @@ fn product(
             }
         }
     }
-    // An ordinary run takes a third: with each source and each row of flags other targets.
-    sliced(rows, 3).collect()
+    // An ordinary run takes one in `step`: with each source and each row of flags other targets.
+    sliced(rows, step).collect()
 }
 
 const SOURCES: [&str; 11] =
@@ -131,7 +132,7 @@ fn into_itself(flags: &str, source: &str, target: &str) -> Option<Own> {
 #[test]
 fn copy_goes_where_cp_goes() {
     let flags = ["", "-r", "-rL", "-T", "-rT"];
-    each(&product(&flags, &SOURCES, &TARGETS, into_itself), |row| judge("copy", "cp", row));
+    each(&product(&flags, &SOURCES, &TARGETS, into_itself, 7), |row| judge("copy", "cp", row));
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn move_goes_where_mv_goes() {
         let reason = "an operand that cannot be moved is told, also when the name is taken";
         (flags == "--no-clobber" && taken && (whole || slash)).then_some(Own { reason, code, tree: None })
     };
-    each(&product(&["", "-T", "--no-clobber"], &SOURCES, &TARGETS, own), |row| judge("move", "mv", row));
+    each(&product(&["", "-T", "--no-clobber"], &SOURCES, &TARGETS, own, 3), |row| judge("move", "mv", row));
 }
 
 fn row(args: &str) -> Row {

@@ -263,9 +263,12 @@ fn l11_what_only_looks_needs_few_descriptors() {
 #[test]
 fn l11_little_memory_ends_in_a_clean_error_or_a_right_copy() {
     let limit = |kib: u64| format!("ulimit -v {kib}");
-    let least = (4 << 10..1 << 20).step_by(512).find(|kib| starts(&limit(*kib))).unwrap();
+    // Roughly first, as each question is a start of the program.
+    let enough = |kib: &u64| starts(&limit(*kib));
+    let about = (4 << 10..1 << 20).step_by(4 << 10).find(enough).unwrap();
+    let least = ((about - (4 << 10)).max(4 << 10)..about).step_by(512).find(enough).unwrap_or(about);
     let more = [0, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 10_240, 40_960, 106_496];
-    within(&more.map(|kib| limit(least + kib)));
+    within(&sliced(more, 2).map(|kib| limit(least + kib)).collect::<Vec<_>>());
     // Where it hardly starts, it is told that there was no memory.
     let tmp = Tmp::new();
     tmp.file("f", noise(1, 9 << 20));
@@ -348,10 +351,15 @@ fn a_closed_or_full_standard_output_breaks_nothing() {
         tmp.file(format!("src/{n}"), "x");
     }
     let src = tmp.p("src");
+    let want = tree(&src);
+    let landed = |dst: &Path| {
+        let told = differences(&want, &tree(dst), CONTENT);
+        assert!(told.is_empty(), "{}: {:?}", dst.display(), &told[..told.len().min(20)]);
+    };
     bcmr_after("exec >&-", ["copy", "-rv"]).args([&src, &tmp.p("closed")]).run().ok();
-    assert_same(&src, &tmp.p("closed"), CONTENT);
+    landed(&tmp.p("closed"));
     bcmr_after("exec 2>&- >&- <&-", ["copy", "-rv"]).args([&src, &tmp.p("all-closed")]).run().ok();
-    assert_same(&src, &tmp.p("all-closed"), CONTENT);
+    landed(&tmp.p("all-closed"));
     // A reader that goes away after the first line.
     for json in ["-v", "--json"] {
         let dst = tmp.p(format!("read{json}"));
@@ -365,11 +373,12 @@ fn a_closed_or_full_standard_output_breaks_nothing() {
         drop(run.stdout.take());
         let out = run.wait_with_output().unwrap();
         assert!(out.status.success(), "{json}: {}", String::from_utf8_lossy(&out.stderr));
-        assert_same(&src, &dst, CONTENT);
+        landed(&dst);
     }
     // The twin: what could not be written for another reason is an error.
     bcmr_after("exec >/dev/full", ["copy", "-rv"]).args([&src, &tmp.p("full")]).run().code(1);
-    assert_same(&src, &tmp.p("full"), CONTENT);
+    landed(&tmp.p("full"));
+    landed(&src);
 }
 
 #[test]
