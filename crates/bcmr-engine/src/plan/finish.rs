@@ -72,6 +72,7 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
         return Err(refused(Reason::FinishAtWork.into()));
     };
     let done = held.during(|| {
+        folder.sweep();
         // Another process may have come to its end between the look and the claim.
         if let Some(finished) = finished(&folder, &header, watch)? {
             return Ok(finished);
@@ -112,6 +113,7 @@ fn finished(folder: &PlanFolder, header: &PlanHeader, watch: Watch<'_>) -> Resul
         return Ok(None);
     }
     let Some(receipt) = folder.receipt()? else { return Ok(None) };
+    folder.sweep();
     let told = Error::ours(Code::Refused, Op::FinishPlan, &folder.path, Reason::AlreadyFinished);
     watch.front.event(Event::Warning(told));
     let root = receipt.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"root "));

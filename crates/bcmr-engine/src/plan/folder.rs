@@ -334,6 +334,23 @@ impl PlanFolder {
         written.map_err(|e| Error::os(Op::WritePlan, self.file(name), e))
     }
 
+    /// Takes away what killed runs have left of files that belong here, which no other run tells from work under way. For
+    /// the end of a plan, which is the only one that writes here then. What cannot go does no harm.
+    pub(super) fn sweep(&self) {
+        let mut left: Vec<NameBuf> = Vec::new();
+        let listed = self.dir.list(&mut ListBuffer::new(), |listed| {
+            if stage::is_random(listed.name) {
+                left.push(listed.name.to_owned());
+            }
+            true
+        });
+        // What was listed before a fault goes all the same.
+        drop(listed);
+        for name in left {
+            drop(self.dir.remove_file(name.as_name()));
+        }
+    }
+
     fn below(&self, name: &str) -> Result<Dir> {
         let fail = |e| Error::os(Op::ReadPlan, self.file(name), e);
         self.dir.open_dir_readable(name_of(name).map_err(fail)?.as_name()).map_err(fail)
