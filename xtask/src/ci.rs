@@ -43,7 +43,7 @@ enum Depth {
     All,
 }
 
-/// The steps of one lane run one after the other.
+/// The steps of one lane begin one after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// What everything else waits for, and the tests, which wait for the kernel much of their time.
@@ -156,14 +156,21 @@ fn one_by_one(steps: &[&Step], deep: bool) -> Vec<StepEnd> {
     steps.iter().map(run).collect()
 }
 
-/// Both lanes at once. What a step says is kept back until it ends, so that it stands together.
+/// Both lanes at once; one that has come to its end takes what the other has not begun. What a step says is kept back until
+/// it ends, so that it stands together.
 fn in_lanes(steps: &[&Step], deep: bool) -> Vec<StepEnd> {
+    let left: Mutex<Vec<&Step>> = Mutex::new(steps.to_vec());
+    let next = |lane: Lane| {
+        let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = left.iter().position(|step| step.lane == lane).unwrap_or(0);
+        (!left.is_empty()).then(|| left.remove(at))
+    };
     let finished: Mutex<BTreeSet<&str>> = Mutex::default();
     let changed = Condvar::new();
     let printing = Mutex::new(());
     let lane = |lane: Lane| -> Vec<StepEnd> {
         let mut all = Vec::new();
-        for step in steps.iter().filter(|step| step.lane == lane) {
+        while let Some(step) = next(lane) {
             let mut held = finished.lock().unwrap_or_else(PoisonError::into_inner);
             while step.after.is_some_and(|after| !held.contains(after)) {
                 held = changed.wait(held).unwrap_or_else(PoisonError::into_inner);
