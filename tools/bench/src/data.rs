@@ -36,6 +36,12 @@ pub struct Size {
     pub bytes: u64,
 }
 
+impl Size {
+    pub fn entries(self) -> u64 {
+        self.files + self.dirs + self.links
+    }
+}
+
 impl Set {
     /// The name it is kept under.
     fn name(self) -> String {

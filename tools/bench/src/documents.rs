@@ -68,7 +68,8 @@ const HEAD: &str = "# Benchmarks\n\n\
     the timing, and source and program are read into the page cache just before each run where nothing else is\n\
     said. A ratio is the median over rounds of one tool's time divided by the first tool's in the same round; below\n\
     1 is faster. In brackets is where that median lies with a certainty of 95 % (a bootstrap over rounds); a goal\n\
-    whose bound is inside, or that had fewer than three rounds, is undecided. `calls` are system calls per file, link\n\
+    whose bound is inside, or that had fewer than three rounds, is undecided. A guest that took more than twice as long as\n\
+    the fastest guest in the first round took part in no other. `calls` are system calls per file, link\n\
     and directory, counted in a separate run. A commit with `+` had changes on top. As much memory as the copy needs\n\
     was in use just before: a virtual machine gives free memory back to its host, and who needs it next would wait\n\
     for each page.\n";

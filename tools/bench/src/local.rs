@@ -6,13 +6,15 @@ use crate::programs::{binary, ceiling, installed, release, version};
 use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
 use crate::rows::{self, Beforehand, Cache, Place, Row, Tool, Until, Verb};
 use crate::turns::{Copies, Turns};
+use crate::verdict::ROUNDS_MIN;
 use crate::{data, mount};
 use sh::{Result, text};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-/// Guests are measured in so many rounds.
-const GUEST_ROUNDS: usize = 3;
+/// A guest that takes so many times as long in the first round as the fastest guest takes part in no other.
+const FAR_BEHIND: f64 = 2.0;
 
 pub fn run(options: &Options, typed: &[&str]) -> Result {
     let mut rows = rows::all(options.quick);
@@ -46,6 +48,9 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
                 result.command = command("local", typed) + " --only " + row.name;
                 record::print(&result, record.cores);
                 record.rows.push(result);
+                if let Some(docs) = &options.write {
+                    record::keep(record.clone(), docs)?;
+                }
             }
         }
     }
@@ -55,9 +60,6 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     println!("\n{}", record::summary(&record));
     for line in &left_out {
         println!("{line}");
-    }
-    if let Some(docs) = &options.write {
-        record::keep(record, docs)?;
     }
     Ok(())
 }
@@ -96,18 +98,26 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
         }
     };
     let keep = options.on != On::Tmpfs && row.place == Place::Scratch && size.files > 1000;
-    if keep {
-        copies.room_for(mount::allocated(&src)? * (rounds * tools.len() + 2) as u64)?;
-    }
+    let source_bytes = mount::allocated(&src)?;
+    let room = || {
+        let more = tools.len() as u64 + 1;
+        if keep { copies.room_for(source_bytes * more, size.entries() * more) } else { Ok(()) }
+    };
     let cold = row.cache == Cache::Cold;
     let other = options.dir.join("other");
     let other = tools.iter().any(|tool| tool.line.contains("{o}")).then_some(other.as_path());
     let bench = RowBench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep, other } };
     let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
     let mut blocks = BTreeMap::new();
+    let begun = Instant::now();
+    let over = || options.budget_s.is_some_and(|most| begun.elapsed().as_secs_f64() > most);
     for round in 0..rounds {
+        if round >= ROUNDS_MIN && over() {
+            break;
+        }
+        room()?;
         for tool in &tools {
-            if tool.guest && round >= GUEST_ROUNDS {
+            if tool.guest && far_behind(tool, &tools, &samples) {
                 continue;
             }
             let dst = bench.prepare(tool)?;
@@ -126,6 +136,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
     }
     eprintln!();
     let mut records = Vec::new();
+    room()?;
     let counter = options.strace.then(|| Counter::here(&options.dir)).flatten();
     for tool in &tools {
         let calls = match counter.filter(|_| !tool.guest) {
@@ -146,8 +157,16 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
             allocated_bytes: blocks.get(tool.name).copied(),
         });
     }
-    let source_bytes = mount::allocated(&src)?;
     RowRecord::new(row, size, source_bytes, records)
+}
+
+/// Whether the first round has shown that a guest is far from the fastest of them; the others do not change that.
+fn far_behind(guest: &Tool, tools: &[&Tool], samples: &BTreeMap<&str, Vec<Sample>>) -> bool {
+    let first_s = |tool: &Tool| samples.get(tool.name).and_then(|all| all.first()).map(|s| s.wall_s);
+    let Some(fastest) = tools.iter().filter(|t| t.guest).filter_map(|t| first_s(t)).reduce(f64::min) else {
+        return false;
+    };
+    first_s(guest).is_some_and(|own| own > fastest * FAR_BEHIND)
 }
 
 /// A row while it is measured.

@@ -3,6 +3,7 @@
 //!
 //! None of this reaches a user's machine, so it may stop with a panic and use `std::fs`.
 
+mod all;
 mod bare_walk;
 mod checkpoint;
 mod data;
@@ -78,6 +79,7 @@ fn bench(args: &[&str]) -> Result {
         ["delta", rest @ ..] if !rest.contains(&"--help") => {
             on(parse(rest)?, |options| delta::run(options, rest))
         }
+        ["all", rest @ ..] if !rest.contains(&"--help") => all::run(rest, bench),
         ["guests"] => programs::guests(),
         ["report", dir] => documents::write(&sh::root().join(dir)),
         [.., "--help" | "-h"] => {

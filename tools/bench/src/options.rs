@@ -14,6 +14,8 @@ cargo xtask bench checkpoint [OPTION]
                                    verifying, checkpoints, going on after a kill, against the design's figures
 cargo xtask bench remote [OPTION]  copies to and from another machine beside scp, rsync -a and tar | ssh tar
 cargo xtask bench delta [OPTION]   what a second sync sends of files that differ, and how long it takes, beside rsync -a
+cargo xtask bench all [OPTION]     everything above, on every file system, one after the other: takes two hours, and
+                                   needs root; what is measured is kept with --write as soon as it is there
 cargo xtask bench guests           installs the copiers that are no Debian packages into target/tools, by `cargo install`
 cargo xtask bench report DIR       writes every page and picture of benchmarks in DIR again, from the JSON files there
 
@@ -23,7 +25,9 @@ cargo xtask bench report DIR       writes every page and picture of benchmarks i
   --tmpfs       the same as --on tmpfs
   --only NAME   only this row; may be given again
   --rows A,B    the same for several; of `bench remote` also without -put and -get, for both
-  --rounds N    rounds per row (guests such as rsync take part in the first three)
+  --rounds N    rounds per row; a guest such as rsync that takes more than twice as long as the fastest guest in the
+                first takes part in no other
+  --budget S    local: begin no fourth round of a row after so many seconds
   --gib N       checkpoint: size of the large file (1)
   --minutes N   checkpoint, remote: begin nothing more after so long, and say what was left out
   --quick       a tenth of the data and three rounds: to see that it runs, not for any record
@@ -39,6 +43,7 @@ pub struct Options {
     pub on: On,
     pub only: Vec<String>,
     pub rounds: Option<usize>,
+    pub budget_s: Option<f64>,
     pub quick: bool,
     pub gib: u64,
     pub minutes: Option<f64>,
@@ -67,6 +72,7 @@ pub fn parse(args: &[&str]) -> Result<Options> {
         on: On::Whatever,
         only: Vec::new(),
         rounds: None,
+        budget_s: None,
         quick: false,
         gib: 1,
         minutes: None,
@@ -89,6 +95,7 @@ pub fn parse(args: &[&str]) -> Result<Options> {
             "--only" => options.only.push(value()?.to_owned()),
             "--rows" => options.only.extend(value()?.split(',').map(str::to_owned)),
             "--rounds" => options.rounds = Some(value()?.parse()?),
+            "--budget" => options.budget_s = Some(value()?.parse()?),
             "--gib" => options.gib = value()?.parse()?,
             "--minutes" => options.minutes = Some(value()?.parse()?),
             "--quick" => options.quick = true,
@@ -118,7 +125,7 @@ pub fn command(what: &str, typed: &[&str]) -> String {
     while let Some(word) = rest.next() {
         match *word {
             "--tmpfs" | "--quick" => words.push(word),
-            "--rounds" | "--on" | "--gib" | "--minutes" => {
+            "--rounds" | "--budget" | "--on" | "--gib" | "--minutes" => {
                 words.extend([word, rest.next().copied().unwrap_or_default()])
             }
             _ => {}

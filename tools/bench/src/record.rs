@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// One run of the benchmark.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct LocalRecord {
     /// 1; counted up when a reader would have to change.
     pub schema: u32,
@@ -28,7 +28,7 @@ pub struct LocalRecord {
 }
 
 /// One row: who took how long.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct RowRecord {
     pub name: String,
     pub title: String,
@@ -43,7 +43,7 @@ pub struct RowRecord {
 }
 
 /// One tool in one row; the first is what the others are compared with.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ToolRecord {
     pub name: String,
     pub line: String,
@@ -61,7 +61,7 @@ const WITHIN: &str = "ms";
 const BLOCKS: &str = "blocks / source's";
 
 /// A goal and what came of it.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub goal: String,
     pub value: f64,
@@ -155,9 +155,10 @@ pub fn spread(found: &Judged) -> String {
     }
 }
 
-/// What is measured, with `+` when the work tree has changes.
+/// What is measured, with `+` when the work tree has changes outside `docs`, where records go.
 pub fn commit() -> Result<String> {
-    let changed = !sh::output("git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    let status = ["status", "--porcelain", "--untracked-files=no", "--", ":/", ":/!docs"];
+    let changed = !sh::output("git", &status)?.is_empty();
     Ok(sh::output("git", &["rev-parse", "--short=12", "HEAD"])? + if changed { "+" } else { "" })
 }
 
@@ -241,8 +242,7 @@ impl RowRecord {
 
     /// System calls per file, link and directory.
     fn calls_per_entry(&self, tool: &ToolRecord) -> Option<f64> {
-        let entries = self.data.files + self.data.links + self.data.dirs;
-        tool.calls.as_ref().map(|c| c.total as f64 / entries as f64)
+        tool.calls.as_ref().map(|c| c.total as f64 / self.data.entries() as f64)
     }
 }
 

@@ -189,11 +189,6 @@ pub fn all(quick: bool) -> Vec<Row> {
         ];
         row(name, title, set, tools, vec![Goal::Wall { against: "new", most: 1.15 }])
     };
-    let trees = tree.clone();
-    let on = move |fs, name, title, set| Row {
-        place: Place::Loop { fs, bytes: image },
-        ..row(name, title, set, trees.clone(), vec![fastest(), near()])
-    };
     let clone = |name, title, fs, set, goal| Row {
         place: Place::Loop { fs, bytes: image },
         tools: vec![tool("cp", "cp -r --reflink=auto {s} {d}"), BCMR_R, CPZ],
@@ -379,19 +374,7 @@ pub fn all(quick: bool) -> Vec<Row> {
             big,
             Goal::Above { against: "cp", most_ms: 0.5 },
         ),
-        on("xfs", "xfs-many", "10,000 x 64 KiB on xfs with reflink", many),
-        on("xfs", "xfs-dirs", "7,800 files in 1,750 directories on xfs", scattered),
-        on("xfs", "xfs-kib", "50,000 x 1 KiB in 500 directories on xfs", kib),
-        on("xfs", "xfs-small", "2,100 x 4 KiB tree on xfs", small),
-        on("xfs", "xfs-flat", "100,000 x 1 KiB in one directory on xfs", flat),
-        on("xfs", "xfs-source", "source tree on xfs", source),
         clone("btrfs-big", "1 GiB file on btrfs", "btrfs", big, Goal::Above { against: "cp", most_ms: 0.5 }),
-        on("btrfs", "btrfs-many", "10,000 x 64 KiB on btrfs", many),
-        on("btrfs", "btrfs-dirs", "7,800 files in 1,750 directories on btrfs", scattered),
-        on("btrfs", "btrfs-kib", "50,000 x 1 KiB in 500 directories on btrfs", kib),
-        on("btrfs", "btrfs-small", "2,100 x 4 KiB tree on btrfs", small),
-        on("btrfs", "btrfs-flat", "100,000 x 1 KiB in one directory on btrfs", flat),
-        on("btrfs", "btrfs-source", "source tree on btrfs", source),
         Row {
             cache: Cache::Cold,
             rounds: 3,

@@ -140,12 +140,13 @@ impl Copies {
         }
     }
 
-    /// Removes the copies of earlier rows when these would not fit beside them, and then lets the file system rest.
-    pub fn room_for(&self, bytes: u64) -> Result {
+    /// Removes earlier copies when so many bytes and inodes would not fit beside them, and then lets the file system rest.
+    pub fn room_for(&self, bytes: u64, inodes: u64) -> Result {
         std::fs::create_dir_all(&self.dir)?;
-        let free = sh::output("stat", &["-f", "-c", "%a %S", text(&self.dir)?])?;
-        let free: u64 = free.split(' ').filter_map(|n| n.parse::<u64>().ok()).product();
-        if free > bytes + bytes / 4 {
+        let free = nix::sys::statvfs::statvfs(&self.dir)?;
+        let fits = free.blocks_available() * free.fragment_size() > bytes + bytes / 4;
+        // A file system that has as many as it likes says that it has none at all.
+        if fits && (free.files() == 0 || free.files_available() > inodes) {
             return Ok(());
         }
         self.clear()?;
