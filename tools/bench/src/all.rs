@@ -1,6 +1,7 @@
 //! `cargo xtask bench all`: every row, on every file system, one part after the other. Must not know how anything is
 //! measured.
 
+use crate::programs::installed;
 use sh::Result;
 use std::time::Instant;
 
@@ -39,8 +40,37 @@ const PARTS: [&[&str]; 11] = [
     &["many", "--tmpfs"],
 ];
 
+/// Without these rows would be left out, which is not found out after two hours.
+const NEEDED: [&str; 16] = [
+    "rsync",
+    "scp",
+    "sshd",
+    "strace",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "mkfs.btrfs",
+    "ip",
+    "tc",
+    "ethtool",
+    "mpirun",
+    "cpz",
+    "xcp",
+    "fcp",
+    "uutils",
+    "b3sum",
+];
+
 /// `typed` goes to every part. A part that fails is told of at the end, and the others are measured.
 pub fn run(typed: &[&str], part: fn(&[&str]) -> Result) -> Result {
+    let absent: Vec<&str> = NEEDED.into_iter().filter(|program| installed(program).is_none()).collect();
+    if !absent.is_empty() {
+        return Err(
+            format!("not installed: {} (`cargo xtask bench guests` for copiers)", absent.join(" ")).into()
+        );
+    }
+    if !sh::is_root() {
+        return Err("file systems in an image and slow lines need root".into());
+    }
     let begun = Instant::now();
     let mut failed = Vec::new();
     for words in PARTS {

@@ -54,7 +54,10 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
             }
         }
     }
-    Copies::below(&options.dir).clear()?;
+    // An image goes with all that is in it.
+    if !matches!(options.on, On::Image(_)) {
+        Copies::below(&options.dir).clear()?;
+    }
     std::fs::create_dir_all(&options.out)?;
     record::write(&record, &options.out.join("results"))?;
     println!("\n{}", record::summary(&record));
