@@ -468,12 +468,13 @@ impl Turn<'_> {
         Ok(place)
     }
 
-    /// Removing many inodes slows ext4 down for a minute, see `Copies`; tmpfs has its memory back instead.
+    /// Removing many inodes slows ext4 down for a minute, see `Copies`; tmpfs has its memory back instead. Blocks of a large file
+    /// that is left to lie need not cross again.
     fn forget(&self, place: &Path) -> Result {
-        match self.row.place {
-            Storage::Disk => mount::forget(place),
-            Storage::Scratch => sh::quiet("rm", &["-rf", text(place)?]),
+        if self.row.place == Storage::Disk && self.src.is_dir() {
+            return mount::forget(place);
         }
+        sh::quiet("rm", &["-rf", text(place)?])
     }
 
     /// The same command, killed as soon as 90 % are on record, and no session left behind by it.
