@@ -74,14 +74,11 @@ pub fn run(typed: &[&str], part: fn(&[&str]) -> Result) -> Result {
     let begun = Instant::now();
     let mut failed = Vec::new();
     for words in PARTS {
-        println!(
-            "\n== {} (after {:.0} s)",
-            words[0..words.len().min(3)].join(" "),
-            begun.elapsed().as_secs_f64()
-        );
+        let name = words.iter().take(3).copied().collect::<Vec<_>>().join(" ");
+        println!("\n== {name} (after {:.0} s)", begun.elapsed().as_secs_f64());
         if let Err(problem) = part(&[words, typed].concat()) {
-            println!("{}: {problem}", words.join(" "));
-            failed.push(words[0..words.len().min(3)].join(" "));
+            println!("{name}: {problem}");
+            failed.push(name);
         }
     }
     println!("(all in {:.0} s)", begun.elapsed().as_secs_f64());

@@ -193,3 +193,21 @@ impl RowBench<'_> {
         if self.row.verb == Verb::Remove { Ok(()) } else { self.turns.finish(dst) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_left_out_by_its_first_round_and_tools_that_are_none_do_not_count() {
+        let tool = |name, guest| Tool { name, line: "", before: Beforehand::Nothing, guest };
+        let tools = [tool("cp", false), tool("near", true), tool("far", true), tool("new", true)];
+        let tools: Vec<&Tool> = tools.iter().collect();
+        let sample = |wall_s| Sample { wall_s, user_s: 0.0, sys_s: 0.0, peak_kib: 0, foreign_s: 0.0 };
+        let walls: [(&str, &[f64]); 3] = [("cp", &[0.1]), ("near", &[1.0, 9.0]), ("far", &[2.1, 1.0])];
+        let samples = walls.map(|(name, walls)| (name, walls.iter().copied().map(sample).collect())).into();
+        let behind = tools.iter().filter(|tool| far_behind(tool, &tools, &samples));
+        assert_eq!(behind.map(|tool| tool.name).collect::<Vec<_>>(), ["far"]);
+        assert!(!far_behind(tools[1], &tools, &BTreeMap::new()), "before the first round");
+    }
+}

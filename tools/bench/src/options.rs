@@ -25,8 +25,8 @@ cargo xtask bench report DIR       writes every page and picture of benchmarks i
   --tmpfs       the same as --on tmpfs
   --only NAME   only this row; may be given again
   --rows A,B    the same for several; of `bench remote` also without -put and -get, for both
-  --rounds N    rounds per row; a guest such as rsync that takes more than twice as long as the fastest guest in the
-                first takes part in no other
+  --rounds N    rounds per row; a guest, such as rsync, that is more than twice as slow as the fastest guest in the first
+                round is left out of the others
   --budget S    local: begin no fourth round of a row after so many seconds
   --gib N       checkpoint: size of the large file (1)
   --minutes N   checkpoint, remote: begin nothing more after so long, and say what was left out
