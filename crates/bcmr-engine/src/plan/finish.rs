@@ -72,7 +72,6 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
         return Err(refused(Reason::FinishAtWork.into()));
     };
     let done = held.during(|| {
-        folder.sweep();
         // Another process may have come to its end between the look and the claim.
         if let Some(finished) = finished(&folder, &header, watch)? {
             return Ok(finished);
@@ -83,6 +82,8 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
                 return Err(refused(Reason::ShardAtWork.about(u64::from(shard)).about(who)));
             }
         }
+        // What cannot go does no harm.
+        drop(folder.sweep());
         prove(&folder, &header, &plan, watch)?;
         let there = header.there();
         let tally = Arc::new(Tally::new(watch));
@@ -113,7 +114,7 @@ fn finished(folder: &PlanFolder, header: &PlanHeader, watch: Watch<'_>) -> Resul
         return Ok(None);
     }
     let Some(receipt) = folder.receipt()? else { return Ok(None) };
-    folder.sweep();
+    drop(folder.sweep());
     let told = Error::ours(Code::Refused, Op::FinishPlan, &folder.path, Reason::AlreadyFinished);
     watch.front.event(Event::Warning(told));
     let root = receipt.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"root "));

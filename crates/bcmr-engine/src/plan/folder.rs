@@ -285,20 +285,7 @@ impl PlanFolder {
         if read_whole(&folder.dir, PLAN, 1).map_err(fail)?.is_some() {
             return Err(Error::ours(Code::InTheWay, Op::WritePlan, path, Reason::PlanThere));
         }
-        // What a run that was killed was writing.
-        let mut stale = Vec::new();
-        let listed = folder.dir.reopen().and_then(|dir| {
-            dir.list(&mut ListBuffer::new(), |entry| {
-                if stage::is_random(entry.name) {
-                    stale.push(entry.name.to_owned());
-                }
-                true
-            })
-        });
-        listed.map_err(fail)?;
-        for name in stale {
-            folder.dir.remove_file(name.as_name()).map_err(fail)?;
-        }
+        folder.sweep().map_err(fail)?;
         for below in [RESULTS, CLAIMS] {
             land::ensure_dir(&folder.dir, name_of(below).map_err(fail)?.as_name(), 0o777).map_err(fail)?;
         }
@@ -335,20 +322,24 @@ impl PlanFolder {
     }
 
     /// Takes away what killed runs have left of files that belong here, which no other run tells from work under way. For
-    /// the end of a plan, which is the only one that writes here then. What cannot go does no harm.
-    pub(super) fn sweep(&self) {
+    /// the beginning and the end of a plan, when no other process writes here. What can go goes, whatever is wrong with another.
+    ///
+    /// # Errors
+    /// The first that listing or removing met.
+    pub(super) fn sweep(&self) -> io::Result<()> {
         let mut left: Vec<NameBuf> = Vec::new();
-        let listed = self.dir.list(&mut ListBuffer::new(), |listed| {
-            if stage::is_random(listed.name) {
-                left.push(listed.name.to_owned());
-            }
-            true
+        let mut done = self.dir.reopen().and_then(|dir| {
+            dir.list(&mut ListBuffer::new(), |entry| {
+                if stage::is_random(entry.name) {
+                    left.push(entry.name.to_owned());
+                }
+                true
+            })
         });
-        // What was listed before a fault goes all the same.
-        drop(listed);
         for name in left {
-            drop(self.dir.remove_file(name.as_name()));
+            done = done.and(self.dir.remove_file(name.as_name()));
         }
+        done
     }
 
     fn below(&self, name: &str) -> Result<Dir> {
