@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     MEMORY.reserve_stack();
     MEMORY.ends_threads_too();
     MEMORY.limits_arenas();
+    MEMORY.gives_large_pieces_back();
     // While there is one thread: reading the umask means setting it for a moment.
     let env = env::Env::read();
     ExitCode::from(cli::run(&env))

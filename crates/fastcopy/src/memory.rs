@@ -36,6 +36,10 @@ fn grow_stack() {
     std::hint::black_box(&[0u8; STACK_BYTES]);
 }
 
+/// Half of the largest buffer that is common: what is taken and freed all the time is smaller, or kept for reuse.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES: libc::c_int = 512 << 10;
+
 /// Bytes of a huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -97,6 +101,18 @@ impl OrExit {
             // SAFETY: `mallopt` takes any two numbers, and no other thread is there yet.
             unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
         }
+    }
+
+    /// From now on a piece of 512 KiB or more goes back to the system when it is freed. As it comes, glibc raises
+    /// that limit to the size of what was freed last (mallopt(3), M_MMAP_THRESHOLD), and what is below it stays with the
+    /// arena of the thread that asked for it: threads that pass large buffers on hold several times what is in use. To be
+    /// called once, before there is a second thread.
+    pub fn gives_large_pieces_back(&self) {
+        #[cfg(target_env = "gnu")]
+        // SAFETY: `mallopt` takes any two numbers, and no other thread is there yet.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES)
+        };
     }
 
     fn or_exit(&self, got: *mut u8) -> *mut u8 {

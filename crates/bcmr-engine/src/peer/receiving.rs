@@ -32,7 +32,7 @@ pub(super) fn reply_on(stream: &Stream) -> Reply {
     Reply {
         pulse: stream.pulse(),
         out: Box::new(move |message| {
-            let mut frame = out.room();
+            let mut frame = out.room(0);
             message.encode(&mut frame).map_err(|e| io::Error::other(e.to_string()))?;
             out.send(Packet::Frames(frame)).map_err(|gone| io::Error::other(Error::from(gone)))
         }),
@@ -213,8 +213,8 @@ impl<R: MessageHandler> Receiving<'_, R> {
     /// Receives on all streams: the first in this thread, each other one in a thread of its own, beside the thread that
     /// lands large files.
     fn take_all(&self) {
-        for stream in self.streams {
-            stream.belongs_to(&self.reply.pulse, self.streams.len());
+        if let Some(first) = self.streams.first() {
+            self.streams.iter().for_each(|stream| stream.belongs_to(first, self.streams.len()));
         }
         for stream in self.streams.iter().skip(1) {
             stream.enter(State::ReceivesBeside);

@@ -454,7 +454,7 @@ impl Relaying<'_> {
 
 /// One frame as it came.
 fn pass_on(from: &FrameBuf, to: &Outbox) -> Result<()> {
-    let mut out = to.room();
+    let mut out = to.room(from.payload().len());
     let encoded = frame::encode(from.kind(), from.payload(), &mut out);
     encoded.map_err(|e| Error::ours(Code::Protocol, Op::Send, "", e.to_string()))?;
     to.send(Packet::Frames(out)).map_err(Error::from)

@@ -45,8 +45,8 @@ impl Out for StreamOut<'_> {
         };
         self.0.send(Packet::Then(Box::new(frames))).map_err(Error::from)
     }
-    fn room(&self) -> Vec<u8> {
-        self.0.room()
+    fn room(&self, bytes: usize) -> Vec<u8> {
+        self.0.room(bytes)
     }
 }
 
@@ -64,10 +64,9 @@ fn with_merged_frames<T>(streams: &[Stream], run: impl FnOnce(&mut MergedFrames<
     }
     std::thread::scope(|scope| {
         let (give, from) = sync_channel(8);
-        let pulse = streams.first().map(Stream::pulse);
         for stream in streams {
-            if let Some(pulse) = &pulse {
-                stream.belongs_to(pulse, streams.len());
+            if let Some(first) = streams.first() {
+                stream.belongs_to(first, streams.len());
             }
             let (give, over, not_started) = (give.clone(), &over, give.clone());
             let inbox = &stream.inbox;

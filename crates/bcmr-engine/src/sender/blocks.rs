@@ -370,7 +370,7 @@ impl BlockSender<'_, '_> {
         }
         if codec == Codec::Raw {
             // Straight behind the header, which is as long whatever the value in it.
-            let mut frame = self.0.room(buffers.stream);
+            let mut frame = self.0.room(buffers.stream, bytes);
             let mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
             let body = frame.len();
             if let Err(e) = read_hashed(&part.fd, range.start, bytes, &mut frame, hasher.as_deref_mut()) {
@@ -406,7 +406,7 @@ impl BlockSender<'_, '_> {
 
     /// A piece that the kernel reads when its turn comes.
     fn unread(&self, buffers: &WorkerBuffers, part: &BlockPart, piece: &Piece<'_>) -> Result<PreparedFrame> {
-        let mut head = self.0.room(buffers.stream);
+        let mut head = self.0.room(buffers.stream, 0);
         let mark = codec::encode_data_header(piece, &mut head).map_err(|e| not_encoded(&e))?;
         frame::finish_with(&mut head, mark, piece.length).map_err(|e| not_encoded(&e))?;
         let (file, fault) = (part.fd.clone(), part.fault.clone());
@@ -421,7 +421,7 @@ impl BlockSender<'_, '_> {
         mut piece: Piece<'_>,
         effort: Effort,
     ) -> Result<PreparedFrame> {
-        let mut frame = self.0.room(stream);
+        let mut frame = self.0.room(stream, lent.raw().len());
         let flags = piece.flags;
         piece.flags |= lent.flag(piece.at);
         let mut mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
@@ -466,7 +466,7 @@ impl BlockSender<'_, '_> {
             codec: if is_packed { codec } else { Codec::Raw },
             bytes: if is_packed { &packed } else { &carried },
         };
-        let mut frame = self.0.room(buffers.stream);
+        let mut frame = self.0.room(buffers.stream, patch.bytes.len());
         Message::Patch(patch).encode(&mut frame).map_err(|e| not_encoded(&e))?;
         Ok(PreparedFrame::Frame { frame, raw: carried.len(), packed: took })
     }
@@ -475,7 +475,7 @@ impl BlockSender<'_, '_> {
     fn zeros(&self, buffers: &WorkerBuffers, mut piece: Piece<'_>) -> Result<PreparedFrame> {
         piece.flags |= data::ZEROS;
         piece.codec = Codec::Raw;
-        let mut frame = self.0.room(buffers.stream);
+        let mut frame = self.0.room(buffers.stream, 0);
         Message::Data(piece).encode(&mut frame).map_err(|e| not_encoded(&e))?;
         // It says nothing about what packing is worth.
         Ok(PreparedFrame::Frame { frame, raw: 0, packed: PackTime::default() })

@@ -103,7 +103,7 @@ impl ContentSender<'_, '_> {
 
     fn send_raw(&self, buffers: &mut WorkerBuffers, batch: &SentBatch, raw: &[u8]) -> Result<()> {
         let stream = stream_for(buffers, &batch.place);
-        let mut frame = self.0.room(stream);
+        let mut frame = self.0.room(stream, raw.len());
         let (codec, effort) = self.0.codec();
         let mut mark = codec::begin_contents(batch.id, codec, &mut frame);
         let mut took = PackTime::default();

@@ -368,7 +368,7 @@ impl EntrySender<'_, '_> {
     fn batch_frame(&self, stream: usize, batch: &SentBatch, along: Option<&[u8]>) -> Result<PreparedFrame> {
         let (inline, raw) = (along.is_some(), along.unwrap_or_default());
         let entries: Vec<_> = batch.items.iter().map(Item::entry).collect();
-        let mut frame = self.0.room(stream);
+        let mut frame = self.0.room(stream, raw.len());
         let dir = batch.place.id;
         if !inline && !self.0.push.how.packed {
             let (batch, contents, codec) = (batch.id, &[], Codec::Raw);

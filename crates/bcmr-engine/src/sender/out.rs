@@ -41,8 +41,8 @@ pub(crate) trait Out: Sync {
     /// Nothing more can be sent.
     fn then(&self, call: Box<dyn FnOnce() + Send>) -> Result<()>;
 
-    /// An empty buffer, one that was sent before where there is one.
-    fn room(&self) -> Vec<u8>;
+    /// An empty buffer for a frame of so many bytes of content, one that was sent before where one suits.
+    fn room(&self, bytes: usize) -> Vec<u8>;
 }
 
 /// The end of a frame that is still in a file.

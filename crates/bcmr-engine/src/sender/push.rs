@@ -238,7 +238,7 @@ impl Ending<'_, '_> {
                 if self.cancel_sent.is_none() {
                     self.cancel_sent = Some(now);
                     // If it cannot be sent any more, the feed ends too.
-                    let mut frame = self.sending.room(0);
+                    let mut frame = self.sending.room(0, 0);
                     if Message::Cancel.encode(&mut frame).is_ok() {
                         drop(self.sending.out(0)?.send_first(frame));
                     }

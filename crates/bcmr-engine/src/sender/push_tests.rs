@@ -90,7 +90,7 @@ impl Out for Lane<'_> {
         call();
         Ok(())
     }
-    fn room(&self) -> Vec<u8> {
+    fn room(&self, _bytes: usize) -> Vec<u8> {
         Vec::new()
     }
 }

@@ -207,7 +207,7 @@ impl<'a> Sending<'a> {
 
     /// One message on a stream. That it cannot be encoded is a fault of this program, and the end.
     pub(super) fn send_on(&self, stream: usize, message: &Message<'_>) -> Result<()> {
-        let mut frame = self.room(stream);
+        let mut frame = self.room(stream, 0);
         message.encode(&mut frame).map_err(|e| not_encoded(&e))?;
         self.send_frames(stream, frame)
     }
@@ -231,8 +231,8 @@ impl<'a> Sending<'a> {
         out.ok_or_else(|| Error::ours(Code::Io, Op::Send, "", Reason::NoStream))
     }
 
-    pub(super) fn room(&self, stream: usize) -> Vec<u8> {
-        self.out(stream).map(|out| out.room()).unwrap_or_default()
+    pub(super) fn room(&self, stream: usize, bytes: usize) -> Vec<u8> {
+        self.out(stream).map(|out| out.room(bytes)).unwrap_or_default()
     }
 
     fn send_frames(&self, stream: usize, frames: Vec<u8>) -> Result<()> {

@@ -30,17 +30,18 @@ const OUT_BYTES_MAX: usize = 2 << 20;
 const IN_BYTES_MAX: usize = 3 << 20;
 /// The same in packets or frames: many small ones cost more than their bytes.
 const QUEUE_LENGTH_MAX: usize = 64;
-/// Bytes of empty buffers kept for reuse in each direction: a frame of content is a little more than 1 MiB. Together with
-/// the queues a stream holds about 12 MiB.
-const SPARE_BYTES_MAX: usize = 4 << 20;
+/// Bytes of empty buffers kept for reuse in each direction: all that a stream has under way at a time, whose content comes in
+/// pieces of a little more than 1 MiB. Together with the queues a stream holds about 12 MiB.
+const SPARE_BYTES_MAX: usize = 8 << 20;
 /// The same of all streams of a connection together, of each of the three: what is many streams' is less for each.
 const ALL_OUT_BYTES: usize = 16 << 20;
 const ALL_IN_BYTES: usize = 24 << 20;
 const ALL_SPARE_BYTES: usize = 16 << 20;
 /// Bytes read beyond the frame at hand, so that small frames do not cost two calls each.
 const AHEAD_BYTES: usize = 8 << 10;
-/// A frame's buffer grows by at most so much before more of the frame has come: a length alone buys no memory.
-const GROWTH_BYTES: usize = 1 << 20;
+/// A frame's buffer grows by at most so much before more of the frame has come: a length alone buys no memory. A piece of
+/// content with what stands before it fits.
+const GROWTH_BYTES: usize = (1 << 20) + SMALL_BYTES;
 /// Pieces of memory given to one `writev`.
 const GATHER_MAX: usize = 32;
 
@@ -51,8 +52,12 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 const LENGTH_BYTES: usize = HEADER_BYTES - 1;
 /// Empty buffers kept for reuse at most, whatever their size.
 const SPARE_COUNT_MAX: usize = 16;
+/// The same of all streams of a connection together.
+const ALL_SPARE_COUNT: usize = 64;
 /// A frame shorter than this does not take a buffer that is much larger: it might wait long, and hold it.
 const SMALL_BYTES: usize = 64 << 10;
+/// What stands before the content of a large frame takes mostly less than this.
+const HEAD_BYTES: usize = 16 << 10;
 
 /// Keep-alive and idle timeouts.
 #[derive(Clone, Copy, Debug)]
@@ -249,6 +254,8 @@ struct Shared {
     works_ns: AtomicU64,
     /// Of the whole connection, with all its streams.
     pulse: Mutex<Arc<Pulse>>,
+    /// Likewise.
+    spares: Mutex<Arc<Spares>>,
     /// Nanoseconds after `began` at which bytes came in last.
     heard_ns: AtomicU64,
     /// Since when the reader waits for bytes, likewise; [`NOT_READING`] while it does not.
@@ -275,18 +282,13 @@ const NOT_READING: u64 = u64::MAX;
 struct Share {
     out_bytes: usize,
     in_bytes: usize,
-    spare_bytes: usize,
 }
 
 impl Share {
     /// Of a connection of so many streams.
     fn of(streams: usize) -> Share {
         let each = |most: usize, all: usize| most.min(all / streams.max(1));
-        Share {
-            out_bytes: each(OUT_BYTES_MAX, ALL_OUT_BYTES),
-            in_bytes: each(IN_BYTES_MAX, ALL_IN_BYTES),
-            spare_bytes: each(SPARE_BYTES_MAX, ALL_SPARE_BYTES),
-        }
+        Share { out_bytes: each(OUT_BYTES_MAX, ALL_OUT_BYTES), in_bytes: each(IN_BYTES_MAX, ALL_IN_BYTES) }
     }
 }
 
@@ -312,8 +314,6 @@ struct ConnState {
     discard_input: bool,
     /// Why no more frames come.
     in_end: Option<Why>,
-    spare_in: Spare,
-    spare_out: Spare,
 }
 
 impl ConnState {
@@ -333,8 +333,6 @@ impl ConnState {
             in_bytes: 0,
             discard_input: false,
             in_end: None,
-            spare_in: Spare::new(share),
-            spare_out: Spare::new(share),
         }
     }
 
@@ -342,40 +340,57 @@ impl ConnState {
     fn has_room_in(&self, bytes: usize) -> bool {
         self.inbox.is_empty() || self.in_bytes + bytes <= self.share.in_bytes
     }
+}
 
-    /// From now on it is one of several.
-    fn shares(&mut self, share: Share) {
-        self.share = share;
-        self.spare_in.shares(share);
-        self.spare_out.shares(share);
+/// The empty buffers of a connection, for all its streams: were each stream to keep its own, one of many could not keep
+/// a single frame's, and what the allocator takes back from one thread it does not give to another.
+struct Spares {
+    received: Mutex<Spare>,
+    sent: Mutex<Spare>,
+}
+
+impl Spares {
+    /// Of a connection of so many streams.
+    fn of(streams: usize) -> Spares {
+        let spare = || Mutex::new(Spare::of(streams));
+        Spares { received: spare(), sent: spare() }
+    }
+
+    /// Those of frames that were received.
+    fn received(&self) -> MutexGuard<'_, Spare> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of frames that were sent.
+    fn sent(&self) -> MutexGuard<'_, Spare> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Buffers for reuse. What lies in them is left of earlier frames, but never a secret.
+#[derive(Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
     bytes_max: usize,
+    count_max: usize,
 }
 
 impl Spare {
-    fn new(share: Share) -> Spare {
-        Spare { buffers: Vec::new(), bytes: 0, bytes_max: share.spare_bytes }
+    fn of(streams: usize) -> Spare {
+        let mut spare = Spare::default();
+        spare.serves(streams);
+        spare
     }
 
-    fn shares(&mut self, share: Share) {
-        self.bytes_max = share.spare_bytes;
-        while self.bytes > self.bytes_max {
-            drop(self.take());
+    /// From now on so many streams take from it.
+    fn serves(&mut self, streams: usize) {
+        self.bytes_max = SPARE_BYTES_MAX.saturating_mul(streams).min(ALL_SPARE_BYTES);
+        self.count_max = SPARE_COUNT_MAX.saturating_mul(streams).min(ALL_SPARE_COUNT);
+        while self.bytes > self.bytes_max || self.buffers.len() > self.count_max {
+            let Some(buffer) = self.buffers.pop() else { break };
+            self.bytes -= buffer.capacity();
         }
-    }
-
-    /// The newest, whatever its size, emptied.
-    fn take(&mut self) -> Vec<u8> {
-        let mut buffer = self.buffers.pop().unwrap_or_default();
-        self.bytes -= buffer.capacity();
-        buffer.clear();
-        buffer
     }
 
     /// One that suits `wanted` bytes: the smallest that is large enough, else for a large frame the largest, which
@@ -414,7 +429,7 @@ impl Spare {
     }
 
     fn put(&mut self, buffer: Vec<u8>) {
-        let fits = self.bytes + buffer.capacity() <= self.bytes_max && self.buffers.len() < SPARE_COUNT_MAX;
+        let fits = self.bytes + buffer.capacity() <= self.bytes_max && self.buffers.len() < self.count_max;
         if fits && buffer.capacity() > 0 {
             self.bytes += buffer.capacity();
             self.buffers.push(buffer);
@@ -461,6 +476,10 @@ impl Shared {
 
     fn pulse(&self) -> Arc<Pulse> {
         Arc::clone(&self.pulse.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn spares(&self) -> Arc<Spares> {
+        Arc::clone(&self.spares.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Gives the connection up when nothing has moved for too long.
@@ -615,9 +634,12 @@ impl RawOutbox {
         self.shared.kill(Why::Aborted);
     }
 
-    /// An empty buffer to put frames into, one that was sent before where there is one.
-    pub(crate) fn room(&self) -> Vec<u8> {
-        self.shared.state().spare_out.take()
+    /// An empty buffer with room for a frame of so many bytes of content, one that was sent before where one suits.
+    pub(crate) fn room(&self, bytes: usize) -> Vec<u8> {
+        let wanted = rounded(if bytes < SMALL_BYTES { bytes } else { bytes + HEAD_BYTES });
+        let mut buffer = self.shared.spares().sent().take_for(wanted);
+        buffer.clear();
+        if buffer.capacity() < wanted { Vec::with_capacity(wanted) } else { buffer }
     }
 
     #[cfg(test)]
@@ -783,7 +805,7 @@ impl Drop for FrameBuf {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.filled.buffer);
         let filled = Filled { buffer, length: self.filled.length };
-        self.home.state().spare_in.put_received(filled);
+        self.home.spares().received().put_received(filled);
     }
 }
 
@@ -828,6 +850,7 @@ impl RawStream {
             stall_ns: AtomicU64::new(0),
             works_ns: AtomicU64::new(0),
             pulse: Mutex::new(Arc::new(Pulse::new())),
+            spares: Mutex::new(Arc::new(Spares::of(1))),
             heard_ns: AtomicU64::new(0),
             reading_ns: AtomicU64::new(NOT_READING),
             ended_ns: AtomicU64::new(NOT_READING),
@@ -872,11 +895,15 @@ impl RawStream {
         self.threads.shared.pulse()
     }
 
-    /// From now on this stream is one of so many of a connection.
-    pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>, streams: usize) {
+    /// From now on this stream is one of so many of a connection, of which `first` is the first.
+    pub(crate) fn belongs_to(&self, first: &RawStream, streams: usize) {
         let shared = &*self.threads.shared;
-        *shared.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(pulse);
-        shared.state().shares(Share::of(streams));
+        let (pulse, spares) = (first.pulse(), first.threads.shared.spares());
+        spares.received().serves(streams);
+        spares.sent().serves(streams);
+        *shared.pulse.lock().unwrap_or_else(PoisonError::into_inner) = pulse;
+        *shared.spares.lock().unwrap_or_else(PoisonError::into_inner) = spares;
+        shared.state().share = Share::of(streams);
         // It may have been less before.
         shared.wake_all();
     }
@@ -982,15 +1009,15 @@ impl RawStream {
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
         let state = self.threads.shared.state();
-        (state.in_bytes, state.spare_in.bytes)
+        (state.in_bytes, self.threads.shared.spares().received().bytes)
     }
 
     /// Whether these bytes are in a spare buffer of either direction.
     #[cfg(test)]
     pub(super) fn spares_hold(&self, bytes: &[u8]) -> bool {
-        let state = self.threads.shared.state();
-        let mut spares = state.spare_in.buffers.iter().chain(&state.spare_out.buffers);
-        spares.any(|buffer| buffer.windows(bytes.len()).any(|w| w == bytes))
+        let spares = self.threads.shared.spares();
+        let hold = |spare: &Spare| spare.buffers.iter().any(|b| b.windows(bytes.len()).any(|w| w == bytes));
+        hold(&spares.received()) || hold(&spares.sent())
     }
 
     /// How much longer the silence may last.
@@ -1087,8 +1114,8 @@ fn read_loop(shared: &Shared, mut read: impl Read) {
                 if kind == PING {
                     state.pong = Some(token);
                 }
-                state.spare_in.put_received(filled);
                 drop(state);
+                shared.spares().received().put_received(filled);
                 if kind == PING {
                     shared.work.notify_one();
                     shared.pulse().hears(u64::from_le_bytes(token));
@@ -1117,7 +1144,8 @@ fn buffer_for(shared: &Shared, wanted: usize) -> Vec<u8> {
     {
         state = shared.taken.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
-    state.spare_in.take_for(wanted)
+    drop(state);
+    shared.spares().received().take_for(wanted)
 }
 
 /// Queues a frame, waiting for room. `false`: the stream was given up.
@@ -1128,7 +1156,8 @@ fn deliver(shared: &Shared, filled: Filled) -> bool {
             return false;
         }
         if state.discard_input {
-            state.spare_in.put_received(filled);
+            drop(state);
+            shared.spares().received().put_received(filled);
             return true;
         }
         if state.has_room_in(filled.length) && state.inbox.len() < QUEUE_LENGTH_MAX {
@@ -1245,12 +1274,12 @@ fn next_frame(
     }
     ahead.start += LENGTH_BYTES;
     let mut filled = Filled { buffer: buffer(length), length };
-    grow(&mut filled.buffer, length.min(GROWTH_BYTES));
+    grow(&mut filled.buffer, rounded(length.min(GROWTH_BYTES)));
     let reach = filled.buffer.len().min(length);
     let mut have = ahead.give(&mut filled.buffer[..reach]);
     while have < length {
         if have == filled.buffer.len() {
-            grow(&mut filled.buffer, length.min(have + GROWTH_BYTES));
+            grow(&mut filled.buffer, rounded(length.min(have + GROWTH_BYTES)));
         }
         let reach = filled.buffer.len().min(length);
         let body = &mut filled.buffer[have..reach];
@@ -1280,6 +1309,12 @@ fn next_frame(
         ahead.buffer[..ahead.start].zeroize();
     }
     Ok(Some(filled))
+}
+
+/// The size of a buffer for so many bytes. Those of large frames are of few sizes, so that one that held a frame fits the
+/// next, whose header may be longer.
+fn rounded(bytes: usize) -> usize {
+    if bytes < SMALL_BYTES { bytes } else { bytes.next_multiple_of(SMALL_BYTES) }
 }
 
 /// Makes a buffer at least `length` long; one that was longer before stays as it is.
@@ -1446,12 +1481,13 @@ fn write_packets<W: WriteHalf>(
         if let Some(throttle) = pulse.throttle() {
             throttle.spent(bytes as u64);
         }
+        let spares = shared.spares();
+        for frames in together.drain(..) {
+            spares.sent().put_sent(frames);
+        }
         let mut state = shared.state();
         state.out_count = state.out_count.saturating_sub(count);
         state.out_bytes = state.out_bytes.saturating_sub(bytes);
-        for frames in together.drain(..) {
-            state.spare_out.put_sent(frames);
-        }
         drop(state);
         shared.room.notify_all();
     }

@@ -60,8 +60,8 @@ impl Stream {
     }
 
     /// As [`conn::RawStream::belongs_to`].
-    pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>, streams: usize) {
-        self.raw.belongs_to(pulse, streams);
+    pub(crate) fn belongs_to(&self, first: &Stream, streams: usize) {
+        self.raw.belongs_to(&first.raw, streams);
     }
 
     /// As [`conn::RawStream::set_timeouts`].
@@ -131,8 +131,8 @@ impl Outbox {
     }
 
     /// As [`conn::RawOutbox::room`].
-    pub(crate) fn room(&self) -> Vec<u8> {
-        self.raw.room()
+    pub(crate) fn room(&self, bytes: usize) -> Vec<u8> {
+        self.raw.room(bytes)
     }
 }
 
