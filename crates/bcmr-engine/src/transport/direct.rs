@@ -395,33 +395,44 @@ pub(crate) fn dial(
     time: Duration,
 ) -> Result<Vec<Proved>, NotDirect> {
     let end = Instant::now() + time;
-    // All are dialed before the first is waited for: one round trip, and not one for each.
-    let mut dialed = Vec::with_capacity(usize::from(count));
-    for index in 0..count {
-        let one = dial_one(address, index, keys, end);
-        dialed.push(one.map_err(|_| NotDirect::NoAnswer { address })?);
-    }
-    let mut proved = Vec::with_capacity(dialed.len());
-    for mut one in dialed {
-        let not_proved = || NotDirect::NotProved { address };
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match answer(&mut one, end) {
-                Ok(()) => break,
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(not_proved()),
-                // The server had to drop one of a crowd, and it was us. Nothing was sealed but the proof, and
-                // that is the same bytes again: no nonce is used for two texts.
-                Err(_) => match left(end) {
-                    Ok(left) => std::thread::sleep(pause.min(left)),
-                    Err(_) => return Err(not_proved()),
-                },
-            }
-            pause *= 2;
-            one = dial_one(address, one.index, keys, end).map_err(|_| not_proved())?;
+    // At the same time: one round trip to connect and one for the proofs, and not as many for each.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|index| {
+                std::thread::Builder::new()
+                    .name("dial".to_owned())
+                    .spawn_scoped(scope, move || prove_one(address, index, keys, end))
+            })
+            .collect();
+        let proved = threads.into_iter().zip(0..).map(|(thread, index)| match thread {
+            Ok(thread) => thread.join().unwrap_or(Err(NotDirect::NotProved { address })),
+            // Without a thread it takes longer.
+            Err(_) => prove_one(address, index, keys, end),
+        });
+        // All of them, whatever becomes of the first: the scope waits for them anyway.
+        proved.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// One connection on which both sides have proved themselves, before `end`.
+fn prove_one(address: SocketAddr, index: u8, keys: &Keys, end: Instant) -> Result<Proved, NotDirect> {
+    let not_proved = || NotDirect::NotProved { address };
+    let mut one = dial_one(address, index, keys, end).map_err(|_| NotDirect::NoAnswer { address })?;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match answer(&mut one, end) {
+            Ok(()) => return Ok(one),
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(not_proved()),
+            // The server had to drop one of a crowd, and it was us. Nothing was sealed but the proof, and
+            // that is the same bytes again: no nonce is used for two texts.
+            Err(_) => match left(end) {
+                Ok(left) => std::thread::sleep(pause.min(left)),
+                Err(_) => return Err(not_proved()),
+            },
         }
-        proved.push(one);
+        pause *= 2;
+        one = dial_one(address, index, keys, end).map_err(|_| not_proved())?;
     }
-    Ok(proved)
 }
 
 fn left(end: Instant) -> io::Result<Duration> {

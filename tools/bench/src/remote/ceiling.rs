@@ -47,12 +47,19 @@ fn near(way: &str, config: &str, (address, streams): (&str, u32), here: &Path, t
     BufReader::new(ssh.stdout.take().ok_or("ssh has no output")?).read_line(&mut said)?;
     let (port, key) = said.trim().split_once(' ').ok_or("the other half did not start")?;
     let (port, key) = (port.parse::<u16>()?, bytes_of(key)?);
-    let open = |index| {
+    let open = |index: u32| -> std::io::Result<TcpStream> {
         let socket = TcpStream::connect((address, port))?;
         (&socket).write_all(&[index as u8])?;
         Ok(socket)
     };
-    let sockets: Vec<TcpStream> = (0..streams).map(open).collect::<Result<_>>()?;
+    // At the same time: over a long line each takes a round trip.
+    let sockets: Vec<TcpStream> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..streams).map(|index| scope.spawn(move || open(index))).collect();
+        let joined = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            Ok(thread.join().map_err(|_| "a thread has panicked")??)
+        };
+        threads.into_iter().map(joined).collect::<Result<_>>()
+    })?;
     if way == "put" {
         send_all(sockets, here, &key)?
     } else {

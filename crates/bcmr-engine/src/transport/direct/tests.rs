@@ -254,6 +254,35 @@ fn a_port_where_nobody_listens_is_said_so() {
     assert!(matches!(told, Err(NotDirect::NoAnswer { .. })), "{told:?}");
 }
 
+/// Sockets of this machine that wait for an answer from this port (proc(5), /proc/net/tcp: state 02).
+fn connecting_to(port: u16) -> usize {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let to = format!(":{port:04X}");
+    let fields = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields.filter(|f| f.get(2).is_some_and(|remote| remote.ends_with(&to)) && f.get(3) == Some(&"02")).count()
+}
+
+/// A line may be long: no connection waits until another one has its answer. This server has room for one that it has not
+/// taken yet, so that all others wait.
+#[test]
+fn connections_are_dialed_at_the_same_time() {
+    let listener = TcpListener::bind((HERE, 0)).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let at = listener.local_addr().unwrap();
+    let waited = std::thread::scope(|scope| {
+        let client = scope.spawn(move || dial(at, 4, &keys(1, b"hello"), LONG));
+        let mut waited = 0;
+        while waited < 2 && !client.is_finished() {
+            waited = connecting_to(at.port());
+            std::thread::yield_now();
+        }
+        drop(listener);
+        assert!(client.join().unwrap().is_err());
+        waited
+    });
+    assert!(waited >= 2, "{waited} at a time");
+}
+
 // D4: a crowd does not keep the real one out.
 #[test]
 fn the_real_client_gets_in_past_a_thousand_others() {
