@@ -46,7 +46,7 @@ pub struct Way {
     pub program: String,
     /// As whom it runs.
     pub run_as: RunAs,
-    /// Connections; `None` decides by what there is to move.
+    /// Connections; `None` decides by what there is to move and how far it is.
     pub parallel: Option<usize>,
     /// Where the data goes.
     pub plane: Plane,

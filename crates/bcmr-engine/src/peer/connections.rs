@@ -20,6 +20,7 @@ use std::ffi::OsStr;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// From this much in large files on (bytes) a second connection is worth its 0.2 s of connecting. Small ones are bound by
 /// their number: 10,000 x 64 KiB took 1.3 times as long over two on the two cores this was measured on.
@@ -28,6 +29,14 @@ const SECOND_STREAM_BYTES: u64 = 256 << 20;
 /// Each of two connections keeps two processors busy with its cipher, one at each end. Where both ends are on a machine of
 /// fewer than four, one gigabyte took 1.25 times as long over two connections.
 const SECOND_STREAM_PROCESSORS: usize = 4;
+
+/// Where nothing is said there are so many at most: sshd takes ten logins at a time as it comes (sshd_config(5), MaxStartups).
+const STREAMS_BY_DEFAULT_MAX: usize = 8;
+
+/// A connection carries some 1.5 MB in a round trip: what ssh lets be under way in a channel, and Linux in a socket (tcp(7),
+/// tcp_wmem), is a few megabytes with what comes with it. So there is one for each of so much of a round trip, with which
+/// 1 Gbit/s are full: 1 GiB over 100 ms took 91 s over one, and 47, 27 and 17 s over two, four and eight.
+const TRIP_OF_A_STREAM: Duration = Duration::from_millis(12);
 
 /// So many bytes in large files, and no more, go over the first connection alone. `None`: there are others in any case.
 pub(super) fn bytes_over_one(way: &Way) -> Option<u64> {
@@ -57,7 +66,7 @@ pub(super) fn open_further(
 
 fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch: Watch<'_>) -> Result<()> {
     if way.plane == Plane::Direct {
-        match switch_to_direct(peer, address, way, way.parallel.unwrap_or(1).max(1), watch) {
+        match switch_to_direct(peer, address, way, watch) {
             Ok(()) => return Ok(()),
             Err(e) if matches!(e.code, Code::Interrupted | Code::Lost | Code::Protocol) => return Err(e),
             // Said, and then over ssh.
@@ -68,13 +77,16 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
         let shared = transport::ssh::leads_to(address, way).into_iter().any(is_here);
         shared.then(|| std::thread::available_parallelism().map_or(1, usize::from))
     };
-    let wanted = way.parallel.unwrap_or_else(|| streams_by_default(bytes, processors));
-    let wanted = wanted.min(bcmr_wire::limits::STREAMS_MAX as usize);
+    let by_default = || if a_second_pays(bytes, processors) { STREAMS_BY_DEFAULT_MAX } else { 1 };
+    let wanted = way.parallel.unwrap_or_else(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
     if wanted < 2 || !peer.agreed.features.has_wide(wide::JOIN) {
         return Ok(());
     }
+    let asked = Instant::now();
     send(peer, &Message::Streams { count: wanted as u64 - 1 })?;
     let frame = await_answer(peer, watch.cancel)?;
+    // It stands ready for as many, and fewer may come.
+    let wanted = if way.parallel.is_some() { wanted } else { wanted.min(streams_over(asked.elapsed(), 2)) };
     let token = match frame.message()? {
         Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
         // Without them it works as well, only slower.
@@ -128,11 +140,16 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
     Ok(())
 }
 
-/// How many connections carry `bytes` of large files where nothing is said; `shared` is how many processors both ends
-/// have between them if they are on one machine.
-fn streams_by_default(bytes: u64, shared: impl FnOnce() -> Option<usize>) -> usize {
-    let pays = bytes >= SECOND_STREAM_BYTES && shared().is_none_or(|n| n >= SECOND_STREAM_PROCESSORS);
-    if pays { 2 } else { 1 }
+/// Whether `bytes` of large files are worth a second connection where nothing is said; `shared` is how many processors both
+/// ends have between them if they are on one machine.
+fn a_second_pays(bytes: u64, shared: impl FnOnce() -> Option<usize>) -> bool {
+    bytes >= SECOND_STREAM_BYTES && shared().is_none_or(|n| n >= SECOND_STREAM_PROCESSORS)
+}
+
+/// How many connections carry much over a line on which an answer takes so long, and `least` over a short one.
+fn streams_over(trip: Duration, least: usize) -> usize {
+    let trips = trip.as_nanos() / TRIP_OF_A_STREAM.as_nanos();
+    usize::try_from(trips).unwrap_or(usize::MAX).clamp(least, STREAMS_BY_DEFAULT_MAX)
 }
 
 /// Whether an address is one of this machine: a socket can be bound to it.
@@ -140,26 +157,30 @@ fn is_here(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Takes the data off ssh: sealed TCP connections instead, `count` of them.
+/// Takes the data off ssh: sealed TCP connections instead, as many as were asked for, or as the line is long.
 ///
 /// # Errors
 /// [`Code::Unsupported`] and the like when that cannot be: the streams over ssh are as they were.
-fn switch_to_direct(
-    peer: &mut Peer,
-    address: &Address,
-    way: &Way,
-    count: usize,
-    watch: Watch<'_>,
-) -> Result<()> {
+fn switch_to_direct(peer: &mut Peer, address: &Address, way: &Way, watch: Watch<'_>) -> Result<()> {
     let not = |note: Note| Error::ours(Code::Unsupported, Op::SendPastSshTo, &address.host, note);
     if !peer.agreed.features.has_cap(caps::DIRECT) || !peer.agreed.features.has_cap(caps::AEAD) {
         return Err(not(Reason::DirectNotOffered.into()));
     }
-    let count = u8::try_from(count.min(bcmr_wire::limits::STREAMS_MAX as usize)).unwrap_or(1);
+    let at_most = |count: usize| count.clamp(1, bcmr_wire::limits::STREAMS_MAX as usize) as u8;
+    let mut count = at_most(way.parallel.unwrap_or(1));
     // D6: keys must not end in a core dump.
     fastcopy::process::never_dump().map_err(|e| not(Reason::OverSsh.about(e.to_string())))?;
+    let asked = Instant::now();
     send(peer, &Message::Direct { count: count.into() })?;
-    let frame = await_answer(peer, watch.cancel)?;
+    let mut frame = await_answer(peer, watch.cancel)?;
+    let by_trip = at_most(streams_over(asked.elapsed(), 1));
+    if way.parallel.is_none() && by_trip > count && matches!(frame.message()?, Message::Rendezvous { .. }) {
+        // The answer says how far it is, and comes before it can be known how many it should have been. To ask for something
+        // else is to give up what was offered (section 7 of docs/protocol.md).
+        count = by_trip;
+        send(peer, &Message::Direct { count: count.into() })?;
+        frame = await_answer(peer, watch.cancel)?;
+    }
     let (named, port, secret) = match frame.message()? {
         Message::Rendezvous { address, port, secret } => (address.to_vec(), port, Secret::new(secret)),
         Message::Error(trouble) => {
@@ -188,23 +209,33 @@ fn switch_to_direct(
 
 #[cfg(test)]
 mod tests {
-    use super::{SECOND_STREAM_BYTES, is_here, streams_by_default};
+    use super::{SECOND_STREAM_BYTES, a_second_pays, is_here, streams_over};
+    use std::time::Duration;
 
     /// A second connection is for much data, and for processors that it can have.
     #[test]
     fn a_second_connection_has_to_pay() {
         let much = SECOND_STREAM_BYTES;
-        for (bytes, shared, streams) in [
-            (much, None, 2),
-            (much - 1, None, 1),
-            (much, Some(2), 1),
-            (much, Some(3), 1),
-            (much, Some(4), 2),
-            (much - 1, Some(64), 1),
+        for (bytes, shared, pays) in [
+            (much, None, true),
+            (much - 1, None, false),
+            (much, Some(2), false),
+            (much, Some(3), false),
+            (much, Some(4), true),
+            (much - 1, Some(64), false),
         ] {
-            assert_eq!(streams_by_default(bytes, || shared), streams, "{bytes} bytes, {shared:?}");
+            assert_eq!(a_second_pays(bytes, || shared), pays, "{bytes} bytes, {shared:?}");
         }
-        assert_eq!(streams_by_default(0, || unreachable!("ssh is not asked for little")), 1);
+        assert!(!a_second_pays(0, || unreachable!("ssh is not asked for little")));
+    }
+
+    #[test]
+    fn the_farther_the_more_connections() {
+        let milliseconds = [(0, 2), (1, 2), (24, 2), (36, 3), (50, 4), (100, 8), (300, 8), (100_000, 8)];
+        for (trip_ms, streams) in milliseconds {
+            assert_eq!(streams_over(Duration::from_millis(trip_ms), 2), streams, "{trip_ms} ms");
+        }
+        assert_eq!(streams_over(Duration::from_millis(1), 1), 1);
     }
 
     #[test]

@@ -394,6 +394,25 @@ fn strangers_who_are_there_first() {
     assert!(within(20, || !far.sshd().busy()), "{:?} stay", far.sshd().sessions());
 }
 
+/// Where an answer takes long, the client asks once more, for as many connections as fill a long line.
+#[test]
+fn the_farther_the_more_connections() {
+    let Some(far) = Far::ssh("the_farther_the_more_connections", Path::new(BCMR), &[]) else { return };
+    let (far, tmp) = (through(far), planted());
+    for dir in BOTH {
+        for (flags, asked, streams) in [("", 2, 8), ("--parallel=1", 1, 1), ("--parallel=3", 1, 3)] {
+            let late = |_| std::thread::sleep(Duration::from_millis(120));
+            let middle = Middle::with(Plan::NOTHING, Box::new(late));
+            let dst = tmp.p(format!("{dir:?}{flags}"));
+            let flags = format!("-r -T -v --no-dedup --compress=none --direct=direct {flags}");
+            let ran = middle.lead(dir.copy(&far, &flags, &tmp.p("src"), &dst)).run().ok();
+            assert!(went_past_ssh(&ran.err), "{dir:?} {flags}: {}", ran.err);
+            assert_eq!((middle.secrets().len(), middle.met()), (asked, streams), "{dir:?} {flags}");
+            assert_same(&tmp.p("src"), &dst, CONTENT);
+        }
+    }
+}
+
 // ---- D6: the secret ----
 
 /// How 32 bytes may be written down.

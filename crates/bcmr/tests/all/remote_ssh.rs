@@ -279,6 +279,28 @@ fn a_long_line() {
     there_and_back(&far, &["", "--parallel=2 --compress=none", "-C --sync"]);
 }
 
+/// Much goes over as many connections as fill a long line.
+#[test]
+fn much_over_a_long_line() {
+    needs!(python().is_some(), "it needs python3");
+    let tmp = Tmp::new();
+    let large = tmp.file("large", "");
+    // A hole is sent as a length.
+    fs::File::options().write(true).open(&large).unwrap().set_len(256 << 20).unwrap();
+    for dir in BOTH {
+        for (flags, connections) in [("", 8), ("--parallel=1", 1), ("--parallel=3", 3)] {
+            let (log, dst) = (tmp.file("log", ""), tmp.p("dst"));
+            let far = Far::relay().with("RELAY_DELAY_MS", "60").with("RELAY_LOG", log.to_str().unwrap());
+            dir.copy(&far, flags, &large, &dst).run().ok();
+            assert_eq!(fs::metadata(&dst).unwrap().len(), 256 << 20);
+            let ended = || fs::read_to_string(&log).unwrap().lines().count();
+            assert!(within(20, || ended() >= connections), "{dir:?} {flags}: {}", ended());
+            assert_eq!(ended(), connections, "{dir:?} {flags}");
+            fs::remove_file(dst).unwrap();
+        }
+    }
+}
+
 /// 80 Mbit/s, with the short queue of a true line: a network namespace whose loopback has a token bucket.
 #[test]
 fn a_thin_line() {

@@ -70,7 +70,7 @@ pub struct ConnectArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Copies to and from another machine")]
 pub struct RemoteArgs {
-    /// Use N connections [default: by what there is to move]
+    /// Use N connections [default: by what there is to move, and how far]
     #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub parallel: Option<u16>,
     /// Compress what is sent; auto does while the link is slower than that [default: auto]

@@ -77,6 +77,8 @@ struct Shared {
     up: AtomicU64,
     down: AtomicU64,
     secrets: Mutex<Vec<[u8; 32]>>,
+    /// How often someone connected.
+    met: AtomicU64,
     released: AtomicBool,
     over: AtomicBool,
 }
@@ -108,6 +110,7 @@ impl Middle {
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
             secrets: Mutex::default(),
+            met: AtomicU64::new(0),
             released: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
@@ -135,6 +138,11 @@ impl Middle {
     /// The secrets that went over ssh, in their order.
     pub fn secrets(&self) -> Vec<[u8; 32]> {
         self.shared.secrets.lock().unwrap().clone()
+    }
+
+    /// How often the client connected.
+    pub fn met(&self) -> u64 {
+        self.shared.met.load(Ordering::SeqCst)
     }
 
     pub fn release(&self) {
@@ -242,6 +250,7 @@ fn connection(mut client: TcpStream, port: u16, shared: &Arc<Shared>) -> std::io
     }
     let mut preamble = [0; MAGIC.len() + 1];
     client.read_exact(&mut preamble)?;
+    shared.met.fetch_add(1, Ordering::SeqCst);
     shared.up.fetch_add(preamble.len() as u64, Ordering::SeqCst);
     let stream = preamble[MAGIC.len()];
     let mut server = TcpStream::connect(("127.0.0.1", port))?;
