@@ -36,7 +36,7 @@ fn grow_stack() {
     std::hint::black_box(&[0u8; STACK_BYTES]);
 }
 
-/// Half of the largest buffer that is common: what is taken and freed all the time is smaller, or kept for reuse.
+/// Half of a common large buffer. What is smaller is often taken and freed, and is not worth a call to the system each time.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES: libc::c_int = 512 << 10;
 
@@ -103,9 +103,9 @@ impl OrExit {
         }
     }
 
-    /// From now on a piece of 512 KiB or more goes back to the system when it is freed. As it comes, glibc raises
-    /// that limit to the size of what was freed last (mallopt(3), M_MMAP_THRESHOLD), and what is below it stays with the
-    /// arena of the thread that asked for it: threads that pass large buffers on hold several times what is in use. To be
+    /// From now on a piece of 512 KiB or more goes back to the system when it is freed. Without this call glibc raises that
+    /// limit to the size of what was freed (mallopt(3), M_MMAP_THRESHOLD). What is smaller than the limit stays with the arena
+    /// of the thread that asked for it, so a process whose threads pass large buffers on holds several times what it uses. To be
     /// called once, before there is a second thread.
     pub fn gives_large_pieces_back(&self) {
         #[cfg(target_env = "gnu")]

@@ -30,12 +30,13 @@ const SECOND_STREAM_BYTES: u64 = 256 << 20;
 /// fewer than four, one gigabyte took 1.25 times as long over two connections.
 const SECOND_STREAM_PROCESSORS: usize = 4;
 
-/// Where nothing is said there are so many at most: sshd takes ten logins at a time as it comes (sshd_config(5), MaxStartups).
+/// The most without `--parallel`: as it is installed, sshd refuses some of more than ten logins at a time (sshd_config(5),
+/// MaxStartups).
 const STREAMS_BY_DEFAULT_MAX: usize = 8;
 
-/// A connection carries some 1.5 MB in a round trip: what ssh lets be under way in a channel, and Linux in a socket (tcp(7),
-/// tcp_wmem), is a few megabytes with what comes with it. So there is one for each of so much of a round trip, with which
-/// 1 Gbit/s are full: 1 GiB over 100 ms took 91 s over one, and 47, 27 and 17 s over two, four and eight.
+/// There is one connection for each of these in a round trip, which fills 1 Gbit/s. A connection carries some 1.5 MB in a
+/// round trip, whatever its length: ssh and Linux (tcp(7), tcp_wmem) bound what is under way. 1 GiB over 1 Gbit/s and 100 ms took
+/// 91 s over one connection, and 47, 27 and 17 s over two, four and eight.
 const TRIP_OF_A_STREAM: Duration = Duration::from_millis(12);
 
 /// So many bytes in large files, and no more, go over the first connection alone. `None`: there are others in any case.
@@ -85,7 +86,7 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
     let asked = Instant::now();
     send(peer, &Message::Streams { count: wanted as u64 - 1 })?;
     let frame = await_answer(peer, watch.cancel)?;
-    // It stands ready for as many, and fewer may come.
+    // The server takes fewer than it was asked for as well.
     let wanted = if way.parallel.is_some() { wanted } else { wanted.min(streams_over(asked.elapsed(), 2)) };
     let token = match frame.message()? {
         Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
@@ -157,7 +158,7 @@ fn is_here(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Takes the data off ssh: sealed TCP connections instead, as many as were asked for, or as the line is long.
+/// Takes the data off ssh: sealed TCP connections instead, as many as `--parallel` says, else by the distance.
 ///
 /// # Errors
 /// [`Code::Unsupported`] and the like when that cannot be: the streams over ssh are as they were.
@@ -173,11 +174,12 @@ fn switch_to_direct(peer: &mut Peer, address: &Address, way: &Way, watch: Watch<
     let asked = Instant::now();
     send(peer, &Message::Direct { count: count.into() })?;
     let mut frame = await_answer(peer, watch.cancel)?;
-    let by_trip = at_most(streams_over(asked.elapsed(), 1));
-    if way.parallel.is_none() && by_trip > count && matches!(frame.message()?, Message::Rendezvous { .. }) {
-        // The answer says how far it is, and comes before it can be known how many it should have been. To ask for something
-        // else is to give up what was offered (section 7 of docs/protocol.md).
-        count = by_trip;
+    let by_distance = at_most(streams_over(asked.elapsed(), 1));
+    if way.parallel.is_none() && by_distance > count && matches!(frame.message()?, Message::Rendezvous { .. })
+    {
+        // Only an answer tells how far the server is, and a server waits for as many as it was asked for. So it is asked
+        // again, with which it drops its first offer (section 7 of docs/protocol.md).
+        count = by_distance;
         send(peer, &Message::Direct { count: count.into() })?;
         frame = await_answer(peer, watch.cancel)?;
     }

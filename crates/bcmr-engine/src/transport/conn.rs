@@ -254,7 +254,7 @@ struct Shared {
     works_ns: AtomicU64,
     /// Of the whole connection, with all its streams.
     pulse: Mutex<Arc<Pulse>>,
-    /// Likewise.
+    /// Of the whole connection too.
     spares: Mutex<Arc<Spares>>,
     /// Nanoseconds after `began` at which bytes came in last.
     heard_ns: AtomicU64,
@@ -342,8 +342,8 @@ impl ConnState {
     }
 }
 
-/// The empty buffers of a connection, for all its streams: were each stream to keep its own, one of many could not keep
-/// a single frame's, and what the allocator takes back from one thread it does not give to another.
+/// The empty buffers of a connection, for all its streams. Each stream's share of ALL_SPARE_BYTES would be less than one frame
+/// where there are many.
 struct Spares {
     received: Mutex<Spare>,
     sent: Mutex<Spare>,
