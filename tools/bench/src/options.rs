@@ -102,7 +102,7 @@ pub fn parse(args: &[&str]) -> Result<Options> {
             "--bcmr" => options.bcmr = Some(std::fs::canonicalize(value()?)?),
             "--no-strace" => options.strace = false,
             "--out" => options.out = std::path::absolute(value()?)?,
-            "--write" => options.write = Some(std::path::absolute(value()?)?),
+            "--write" => options.write = Some(directory(option, value()?)?),
             _ => return Err(format!("no such option: {option}\n{USAGE}").into()),
         }
     }
@@ -110,6 +110,12 @@ pub fn parse(args: &[&str]) -> Result<Options> {
         return Err("--quick is for no record; leave out --write".into());
     }
     Ok(if options.on == On::Tmpfs { options.on_tmpfs() } else { options })
+}
+
+/// A directory that has to be there before anything is measured for it.
+fn directory(option: &str, path: &str) -> Result<PathBuf> {
+    let found = std::fs::canonicalize(path).map_err(|e| format!("{option} {path}: {e}"))?;
+    if found.is_dir() { Ok(found) } else { Err(format!("{option} {path}: not a directory").into()) }
 }
 
 impl Options {
