@@ -64,7 +64,7 @@ pub fn files(kept: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>
 
 const HEAD: &str = "# Benchmarks\n\n\
     Written by `cargo xtask bench`, never by hand; the samples are in the JSON files beside this one. Tools take\n\
-    turns within each round (A B C A B C ...), the destination is removed and everything is written back outside\n\
+    turns within each round, in local copies in another order each time, the destination is removed and everything is written back outside\n\
     the timing, and source and program are read into the page cache just before each run where nothing else is\n\
     said. A ratio is the median over rounds of one tool's time divided by the first tool's in the same round; below\n\
     1 is faster. In brackets is where that median lies with a certainty of 95 % (a bootstrap over rounds); a goal\n\

@@ -5,7 +5,7 @@ use crate::options::{On, Options, command};
 use crate::programs::{binary, ceiling, installed, release, version};
 use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
 use crate::rows::{self, Beforehand, Cache, Place, Row, Tool, Until, Verb};
-use crate::turns::{Copies, Turns};
+use crate::turns::{Copies, Turns, in_turns};
 use crate::verdict::ROUNDS_MIN;
 use crate::{data, mount};
 use sh::{Result, text};
@@ -119,7 +119,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
             break;
         }
         room()?;
-        for tool in &tools {
+        for tool in in_turns(&tools, round) {
             if tool.guest && far_behind(tool, &tools, &samples) {
                 continue;
             }

@@ -87,6 +87,20 @@ impl Turns<'_> {
     }
 }
 
+/// Things in the order of one round: over rounds, as many as there are things (twice as many if that is odd), each stands
+/// behind each other equally often. What comes behind a slow program finds memory as that has left it. The order is
+/// E. J. Williams's, "Experimental designs balanced for the estimation of residual effects of treatments", 1949.
+pub fn in_turns<T>(things: &[T], round: usize) -> impl Iterator<Item = &T> {
+    let count = things.len().max(1);
+    let is_back = count % 2 == 1 && round / count % 2 == 1;
+    (0..things.len()).filter_map(move |place| {
+        let place = if is_back { things.len() - 1 - place } else { place };
+        // 0, 1, -1, 2, -2 and so on.
+        let step = if place % 2 == 1 { place.div_ceil(2) } else { count - place / 2 };
+        things.get((round + step) % count)
+    })
+}
+
 /// More than the trees here hold.
 const TREE_BYTES: u64 = 1 << 30;
 
@@ -165,6 +179,26 @@ impl Copies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_has_its_turn_and_stands_behind_each_other_equally_often() {
+        for (things, rounds, times) in [(1, 3, 0), (2, 2, 1), (5, 10, 2), (8, 8, 1)] {
+            let all: Vec<usize> = (0..things).collect();
+            let mut behind = std::collections::BTreeMap::new();
+            for round in 0..rounds {
+                let order: Vec<usize> = in_turns(&all, round).copied().collect();
+                for pair in order.windows(2) {
+                    *behind.entry((pair[0], pair[1])).or_insert(0) += 1;
+                }
+                let mut sorted = order;
+                sorted.sort_unstable();
+                assert_eq!(sorted, all);
+            }
+            assert_eq!(behind.len(), things * (things - 1), "{things}");
+            assert!(behind.values().all(|found| *found == times), "{things}: {behind:?}");
+        }
+        assert_eq!(in_turns(&[] as &[u8], 3).count(), 0);
+    }
 
     #[test]
     fn operands_and_programs_are_filled_in() {
