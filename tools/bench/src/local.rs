@@ -119,10 +119,9 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
             break;
         }
         room()?;
-        for tool in in_turns(&tools, round) {
-            if tool.guest && far_behind(tool, &tools, &samples) {
-                continue;
-            }
+        let stays = |tool: &&Tool| !tool.guest || !far_behind(tool, &tools, &samples);
+        let staying: Vec<&Tool> = tools.iter().copied().filter(stays).collect();
+        for tool in in_turns(&staying, round) {
             let dst = bench.prepare(tool)?;
             let argv = bench.turns.ready(tool.line, &dst)?;
             let sample = match row.until {

@@ -99,7 +99,7 @@ pub fn parse(args: &[&str]) -> Result<Options> {
             "--gib" => options.gib = value()?.parse()?,
             "--minutes" => options.minutes = Some(value()?.parse()?),
             "--quick" => options.quick = true,
-            "--bcmr" => options.bcmr = Some(std::fs::canonicalize(value()?)?),
+            "--bcmr" => options.bcmr = Some(existing(option, value()?)?),
             "--no-strace" => options.strace = false,
             "--out" => options.out = std::path::absolute(value()?)?,
             "--write" => options.write = Some(directory(option, value()?)?),
@@ -112,9 +112,13 @@ pub fn parse(args: &[&str]) -> Result<Options> {
     Ok(if options.on == On::Tmpfs { options.on_tmpfs() } else { options })
 }
 
-/// A directory that has to be there before anything is measured for it.
+/// What has to be there before anything is measured.
+fn existing(option: &str, path: &str) -> Result<PathBuf> {
+    Ok(std::fs::canonicalize(path).map_err(|e| format!("{option} {path}: {e}"))?)
+}
+
 fn directory(option: &str, path: &str) -> Result<PathBuf> {
-    let found = std::fs::canonicalize(path).map_err(|e| format!("{option} {path}: {e}"))?;
+    let found = existing(option, path)?;
     if found.is_dir() { Ok(found) } else { Err(format!("{option} {path}: not a directory").into()) }
 }
 
@@ -138,4 +142,24 @@ pub fn command(what: &str, typed: &[&str]) -> String {
         }
     }
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_told_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let (here, absent) = (sh::text(dir.path()).unwrap(), dir.path().join("absent"));
+        let (file, absent) = (sh::text(&file).unwrap(), sh::text(&absent).unwrap());
+        let refused = |option, path| parse(&[option, path]).err().map(|e| e.to_string());
+        let not_there = |option| Some(format!("{option} {absent}: No such file or directory (os error 2)"));
+        assert_eq!(refused("--write", absent), not_there("--write"));
+        assert_eq!(refused("--bcmr", absent), not_there("--bcmr"));
+        assert_eq!(refused("--write", file), Some(format!("--write {file}: not a directory")));
+        assert_eq!((refused("--write", here), refused("--bcmr", file)), (None, None));
+    }
 }

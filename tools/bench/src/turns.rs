@@ -87,9 +87,9 @@ impl Turns<'_> {
     }
 }
 
-/// Things in the order of one round: over rounds, as many as there are things (twice as many if that is odd), each stands
-/// behind each other equally often. What comes behind a slow program finds memory as that has left it. The order is
-/// E. J. Williams's, "Experimental designs balanced for the estimation of residual effects of treatments", 1949.
+/// Things in the order of one round. The order changes, because each program finds memory as the one before has left it: in as many
+/// rounds as there are things, twice as many if that is odd, each stands behind each other equally often. (E. J. Williams,
+/// "Experimental designs balanced for the estimation of residual effects of treatments", 1949.)
 pub fn in_turns<T>(things: &[T], round: usize) -> impl Iterator<Item = &T> {
     let count = things.len().max(1);
     let is_back = count % 2 == 1 && round / count % 2 == 1;
