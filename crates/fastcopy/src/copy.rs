@@ -707,8 +707,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// How long the thread whose turn comes next waits awake: some times what a write of one buffer takes, 0.05 ms into memory
-/// that is there, 0.25 ms on btrfs.
+/// How long the thread whose turn comes next waits awake: a few times as long as one buffer takes to write, which is 0.05 ms on
+/// ext4 and 0.25 ms on btrfs, where memory is at hand.
 const SPIN: Duration = Duration::from_millis(1);
 
 /// The turn to write. Measured with two threads and 1 GiB: asleep at once the copy takes 1.5 times as long; left to the
@@ -717,7 +717,7 @@ const SPIN: Duration = Duration::from_millis(1);
 #[derive(Default)]
 struct Turn {
     writes: Mutex<()>,
-    /// One thread at a time waits awake.
+    /// The thread that holds it waits awake for `writes`. The others sleep until they have it.
     next: Mutex<()>,
 }
 
