@@ -23,7 +23,7 @@ const SMALL_BYTES: u64 = 1 << 10;
 /// Rounds behind a first one, which is told by itself: it uses memory, or a disk, that no copy used before.
 const ROUNDS: usize = 5;
 /// The same for the largest tree.
-const ROUNDS_OF_LARGEST: usize = 1;
+const ROUNDS_OF_LARGEST: usize = 3;
 /// Files in a directory, of which each has a cost of its own.
 const PER_DIR: [u64; 3] = [1, FILES_PER_DIR, 20_000];
 /// Directories of the set that has one file in each, and of the one that has none.

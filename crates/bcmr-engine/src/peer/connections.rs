@@ -11,6 +11,7 @@ use crate::remote::{Address, Plane, Way};
 use crate::transport::conn::Timeouts;
 use crate::transport::direct::{DIAL_TIMEOUT, Keys, NotDirect, dial, where_to};
 use crate::transport::seal::{KeyLimits, Secret, Transcript};
+use crate::transport::ssh::{self, Carrier, LinkLoad, Nth};
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
 use bcmr_wire::handshake::{caps, wide};
@@ -75,7 +76,7 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
         }
     }
     let processors = || {
-        let shared = transport::ssh::leads_to(address, way).into_iter().any(is_here);
+        let shared = ssh::leads_to(address, way, peer.carriers.first()).into_iter().any(is_here);
         shared.then(|| std::thread::available_parallelism().map_or(1, usize::from))
     };
     let by_default = || if a_second_pays(bytes, processors) { STREAMS_BY_DEFAULT_MAX } else { 1 };
@@ -100,12 +101,15 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
     };
     drop(frame);
     let features = offered(way, OwnersBy::Name);
+    let configured = peer.carriers.first().and_then(Carrier::configured).cloned();
+    let configured = configured.or_else(|| ssh::configured_for(address, way, Nth::Further, LinkLoad::Heavy));
     watch.front.lend_terminal(true);
     let opened: Vec<Result<_>> = std::thread::scope(|scope| {
         let one = |index: usize| {
-            let token = &token;
+            let (token, configured) = (&token, configured.clone());
             std::thread::Builder::new().spawn_scoped(scope, move || {
-                transport::connect_further(address, way, features, token, index as u64, watch.cancel)
+                let token = (token, index as u64);
+                transport::connect_further(address, way, features, token, configured, watch.cancel)
             })
         };
         let threads: Vec<_> = (1..wanted).map(one).collect();
@@ -194,7 +198,7 @@ fn switch_to_direct(peer: &mut Peer, address: &Address, way: &Way, watch: Watch<
     drop(frame);
     let keys = Keys { secret, transcript, limits: KeyLimits::WIRE };
     let failed = |e: NotDirect| not(Reason::OverSsh.about(e.why()));
-    let to = where_to(&named, port, &transport::ssh::leads_to(address, way)).map_err(failed)?;
+    let to = where_to(&named, port, &ssh::leads_to(address, way, peer.carriers.first())).map_err(failed)?;
     let proved = dial(to, count, &keys, DIAL_TIMEOUT).map_err(failed)?;
     let mut streams = Vec::new();
     for one in proved {

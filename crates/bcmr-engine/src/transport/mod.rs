@@ -30,7 +30,7 @@ use conn::{FrameBuf, Heard, Packet, Timeouts};
 use data_encoding::HEXLOWER;
 pub(crate) use frame::frames_of;
 pub(crate) use frame::payload_of;
-use ssh::{Carrier, LinkLoad, Nth};
+use ssh::{Carrier, Configured, LinkLoad, Nth};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -216,7 +216,8 @@ fn connect_as(
     behind: &[u8],
     cancel: &Cancel,
 ) -> Result<Peer, Error> {
-    let (stream, carrier) = ssh::start(address, way, nth, load)?;
+    let configured = ssh::configured_for(address, way, nth, load);
+    let (stream, carrier) = ssh::start(address, way, nth, configured)?;
     let (offered, hello) = greeting(terms.offered, terms.at_once, &address.host)?;
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, cancel)?;
     let agreed = settle(offered, terms.required, hello, &welcome, &address.host)?;
@@ -234,7 +235,7 @@ fn connect_as(
 }
 
 /// One connection more, which becomes stream `index` of the peer that gave out the token. Takes as long as ssh takes to
-/// connect.
+/// connect. `configured` is what ssh makes of its configuration.
 ///
 /// # Errors
 /// As [`connect`]; the peer is not touched by any of them.
@@ -242,11 +243,11 @@ pub(crate) fn connect_further(
     address: &Address,
     way: &Way,
     ours: Features,
-    token: &Token,
-    index: u64,
+    (token, index): (&Token, u64),
+    configured: Option<Configured>,
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier), Error> {
-    let (stream, carrier) = ssh::start(address, way, Nth::Further, LinkLoad::Heavy)?;
+    let (stream, carrier) = ssh::start(address, way, Nth::Further, configured)?;
     let (ours, hello) = greeting(ours, None, &address.host)?;
     let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
     // Both in one go: a round trip less.

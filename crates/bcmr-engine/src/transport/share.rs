@@ -64,14 +64,14 @@ fn once(
     // First of all, before anything is run.
     let plain = ssh::arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, held_by.word())?;
     let Some(program) = ssh::open_ssh(way) else { return Ok(Beginning::Not) };
-    let Some(configured) = ssh::configuration(program, &plain) else { return Ok(Beginning::Not) };
-    if !may_share(&configured) {
+    let Some(configured) = ssh::configured(program, &plain, address) else { return Ok(Beginning::Not) };
+    if !may_share(&configured.text) {
         return Ok(Beginning::Not);
     }
     let bases: Vec<PathBuf> = bases.iter().filter(|base| fits(base)).cloned().collect();
     let Ok(dir) = SocketDir::for_ssh(&bases) else { return Ok(Beginning::Not) };
-    let ciphers = ssh::judged_ciphers(program, &configured, address);
-    let args = ssh::arguments_for(address, way, Nth::Shares(dir.path(), held_by), ciphers, held_by.word())?;
+    let nth = Nth::Shares(dir.path(), held_by);
+    let args = ssh::arguments_for(address, way, nth, configured.ciphers, held_by.word())?;
     // What was typed counts more: `-S none`, say.
     let effective = ssh::configuration(program, &args);
     let is_ours = |text: String| ssh::said(&text, "controlpath").is_some_and(|path| path == dir.path());

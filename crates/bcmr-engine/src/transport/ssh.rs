@@ -266,15 +266,6 @@ pub(super) enum Ciphers {
     PreferAes,
 }
 
-/// What ssh is to be told of ciphers, by its configuration.
-pub(super) fn judged_ciphers(program: &OsStr, configured: &str, address: &Address) -> Ciphers {
-    if !cpu_has_aes() {
-        return Ciphers::AsTheyAre;
-    }
-    let stock = ["-F", "none", "--", &address.host].map(OsString::from);
-    configuration(program, &stock).map_or(Ciphers::AsTheyAre, |stock| judge_ciphers(configured, &stock))
-}
-
 /// From what `ssh -G` says with the user's configuration and without any: touched only where the user has named no ciphers,
 /// and where this ssh has AES-GCM and does not prefer it anyway.
 fn judge_ciphers(configured: &str, stock: &str) -> Ciphers {
@@ -370,10 +361,37 @@ pub(super) fn open_ssh(way: &Way) -> Option<&OsStr> {
 
 /// What ssh makes of these arguments and its configuration.
 pub(super) fn configuration(program: &OsStr, args: &[OsString]) -> Option<String> {
+    ask(program, args).and_then(answer)
+}
+
+fn ask(program: &OsStr, args: &[OsString]) -> Option<Child> {
     let mut command = Command::new(program);
-    command.arg("-G").args(args).stdin(Stdio::null()).stderr(Stdio::null());
-    let out = command.output().ok().filter(|out| out.status.success())?;
+    command.arg("-G").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().ok()
+}
+
+fn answer(asked: Child) -> Option<String> {
+    let out = asked.wait_with_output().ok().filter(|out| out.status.success())?;
     Some(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// What ssh makes of the arguments of a connection, and what it is to be told of ciphers by that.
+#[derive(Clone, Debug)]
+pub(crate) struct Configured {
+    pub(super) text: String,
+    pub(super) ciphers: Ciphers,
+}
+
+/// Asks ssh for both, at the same time: each answer takes some milliseconds.
+pub(super) fn configured(program: &OsStr, args: &[OsString], address: &Address) -> Option<Configured> {
+    let stock = ["-F", "none", "--", &address.host].map(OsString::from);
+    let stock = if cpu_has_aes() { ask(program, &stock) } else { None };
+    let text = configuration(program, args);
+    let stock = stock.and_then(answer);
+    text.map(|text| {
+        let ciphers = stock.map_or(Ciphers::AsTheyAre, |stock| judge_ciphers(&text, &stock));
+        Configured { text, ciphers }
+    })
 }
 
 /// One value of it.
@@ -381,22 +399,29 @@ pub(super) fn said<'t>(configured: &'t str, key: &str) -> Option<&'t str> {
     configured.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).map(str::trim)
 }
 
-/// Asks ssh for its configuration, where that pays.
-fn ciphers(address: &Address, way: &Way, load: LinkLoad) -> Ciphers {
-    let Some(program) = open_ssh(way).filter(|_| load == LinkLoad::Heavy && cpu_has_aes()) else {
-        return Ciphers::AsTheyAre;
-    };
-    let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Ciphers::AsTheyAre };
-    let configured = configuration(program, &args);
-    configured.map_or(Ciphers::AsTheyAre, |configured| judged_ciphers(program, &configured, address))
+/// Asks ssh for its configuration before a connection, where that pays.
+pub(crate) fn configured_for(
+    address: &Address,
+    way: &Way,
+    nth: Nth<'_>,
+    load: LinkLoad,
+) -> Option<Configured> {
+    // A session has the ciphers of its connection.
+    let pays = nth != Nth::Session && load == LinkLoad::Heavy && cpu_has_aes();
+    let program = open_ssh(way).filter(|_| pays)?;
+    configured(program, &arguments(address, way, Nth::First, Ciphers::AsTheyAre).ok()?, address)
 }
 
-/// The addresses that ssh connects to, as far as that can be known: none behind a jump host or another program.
-pub(crate) fn leads_to(address: &Address, way: &Way) -> Vec<std::net::IpAddr> {
+/// The addresses that ssh connects to, as far as that can be known: none behind a jump host or another program. `first` is
+/// the first connection, which may have asked for the configuration.
+pub(crate) fn leads_to(address: &Address, way: &Way, first: Option<&Carrier>) -> Vec<std::net::IpAddr> {
     use std::net::ToSocketAddrs;
-    let Some(program) = open_ssh(way) else { return Vec::new() };
-    let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Vec::new() };
-    let Some(text) = configuration(program, &args) else { return Vec::new() };
+    let asked = || {
+        let args = arguments(address, way, Nth::First, Ciphers::AsTheyAre).ok()?;
+        configuration(open_ssh(way)?, &args)
+    };
+    let known = first.and_then(Carrier::configured).map(|known| known.text.clone());
+    let Some(text) = known.or_else(asked) else { return Vec::new() };
     let through = |key| said(&text, key).is_some_and(|value| value != "none");
     if through("proxyjump") || through("proxycommand") {
         return Vec::new();
@@ -424,6 +449,7 @@ pub(crate) struct Carrier {
     login: Arc<Login>,
     program: String,
     name: String,
+    configured: Option<Configured>,
 }
 
 /// Starts ssh, and a stream over its standard input and output that is patient without end: a person may be typing a
@@ -435,13 +461,10 @@ pub(crate) fn start(
     address: &Address,
     way: &Way,
     nth: Nth<'_>,
-    load: LinkLoad,
+    configured: Option<Configured>,
 ) -> Result<(Stream, Carrier), Error> {
-    // First of all, before anything is run.
-    arguments(address, way, nth, Ciphers::AsTheyAre)?;
-    // A session has those of its connection.
-    let load = if nth == Nth::Session { LinkLoad::Light } else { load };
-    let args = arguments(address, way, nth, ciphers(address, way, load))?;
+    let ciphers = configured.as_ref().map_or(Ciphers::AsTheyAre, |configured| configured.ciphers);
+    let args = arguments(address, way, nth, ciphers)?;
     let program = way.ssh.first().cloned().unwrap_or_else(|| OsString::from("ssh"));
     let mut command = Command::new(&program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -479,6 +502,7 @@ pub(crate) fn start(
         login: Arc::clone(&login),
         program: way.program.clone(),
         name: address.host.clone(),
+        configured,
     };
     let cut = move || {
         // One that has ended already is what was wanted.
@@ -499,6 +523,11 @@ impl Carrier {
         let login = if self.greeted.swap(false, Ordering::Relaxed) { self.login.text() } else { None };
         let login = login.map(|text| Reason::LoginPassedOver.about(text));
         self.notes.take().into_iter().map(Note::from).chain(login).collect()
+    }
+
+    /// What ssh makes of its configuration, where it was asked.
+    pub(crate) fn configured(&self) -> Option<&Configured> {
+        self.configured.as_ref()
     }
 
     /// What was printed before the greeting.
@@ -747,7 +776,7 @@ mod tests {
                 let refused = arguments(&address, &way(&["ssh"], &[]), Nth::First, Ciphers::AsTheyAre);
                 assert_eq!(refused.unwrap_err().code, Code::Refused, "{word:?}");
                 // And nothing was run to find that out: this program does not exist.
-                let started = start(&address, &way(&["/not/there/ssh"], &[]), Nth::First, LinkLoad::Heavy);
+                let started = start(&address, &way(&["/not/there/ssh"], &[]), Nth::First, None);
                 assert_eq!(started.err().unwrap().code, Code::Refused, "{word:?}");
             }
         }

@@ -9,6 +9,7 @@ use crate::common::*;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -85,6 +86,27 @@ fn several_connections_by_a_command_that_starts_ssh() {
         let ran = dir.copy(&far, "--parallel=3 --compress=none", &src, &tmp.p("dst")).run().ok();
         assert!(!ran.err.contains("could not be opened"), "{dir:?}: {}", ran.err);
         fs::remove_file(tmp.p("dst")).unwrap();
+    }
+}
+
+/// ssh is asked for its configuration once, with the user's and without it, however many connections there are.
+#[test]
+fn ssh_is_asked_for_its_configuration_once() {
+    let Some(far) = Far::ssh("ssh_is_asked_for_its_configuration_once", Path::new(BCMR), &[]) else { return };
+    let tmp = Tmp::new();
+    let (log, src) = (tmp.p("log"), tmp.file("src", noise(1, 16 * MIB)));
+    let told = format!("#!/bin/sh\necho \"$1\" >> {}\nexec ssh \"$@\"\n", log.display());
+    let ssh = tmp.file("ssh", told);
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let far = far.over(&ssh);
+    let ways = [("", 1), ("--parallel=3 --compress=none", 3), ("--direct=direct", 1)];
+    for (dir, (flags, connections)) in BOTH.into_iter().flat_map(|dir| ways.map(|way| (dir, way))) {
+        dir.copy(&far, flags, &src, &tmp.p("dst")).run().ok();
+        let log = fs::read_to_string(&log).unwrap();
+        let asked = log.lines().filter(|first| *first == "-G").count();
+        assert!(asked <= 2 && log.lines().count() - asked >= connections, "{dir:?} {flags}: {log}");
+        fs::remove_file(tmp.p("dst")).unwrap();
+        fs::remove_file(tmp.p("log")).unwrap();
     }
 }
 
