@@ -36,12 +36,21 @@ impl Effort {
         }
     }
 
+    /// What differs from the level's own choice: tables no larger than those of [`Effort::Hard`], a quarter of what level 9
+    /// takes. Sources then come to 1.003 of what they would, in four fifths of the time.
+    fn tables(self) -> &'static [CParameter] {
+        match self {
+            Effort::Quick | Effort::Hard => &[],
+            Effort::Deep => &[CParameter::HashLog(19), CParameter::ChainLog(18)],
+        }
+    }
+
     /// Time that packing takes, in that of [`Effort::Quick`]; about, for sources and the like (`zstd -b3 -e9`).
     pub(crate) fn cost(self) -> u64 {
         match self {
             Effort::Quick => 1,
             Effort::Hard => 3,
-            Effort::Deep => 5,
+            Effort::Deep => 4,
         }
     }
 
@@ -106,7 +115,10 @@ impl Packer {
     /// Behind what is in `out`, into what it has allocated; how many bytes.
     fn zstd(&mut self, effort: Effort, raw: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         if self.zstd.as_ref().is_none_or(|(_, at)| *at != effort) {
-            self.zstd = zstd::bulk::Compressor::new(effort.level()).ok().map(|packer| (packer, effort));
+            self.zstd = None;
+            let mut packer = zstd::bulk::Compressor::new(effort.level()).ok()?;
+            effort.tables().iter().try_for_each(|table| packer.set_parameter(*table)).ok()?;
+            self.zstd = Some((packer, effort));
         }
         let start = out.len();
         let mut room = Cursor::new(out);
@@ -165,6 +177,7 @@ impl FramePacker {
                     self.encoder = None;
                     let mut encoder = Encoder::new(effort.level()).ok()?;
                     encoder.set_parameter(CParameter::WindowLog(limits::FRAME_WINDOW_LOG_MAX)).ok()?;
+                    effort.tables().iter().try_for_each(|table| encoder.set_parameter(*table)).ok()?;
                     self.encoder = Some((encoder, effort));
                 }
             }
@@ -406,6 +419,19 @@ mod tests {
             mixed.resize(100_000, 0);
             assert!(Packer::default().pack(codec, Effort::Quick, &mixed, &mut out), "{codec:?}");
             assert!(out.len() - 6 <= 95_000 && out.starts_with(b"before"));
+        }
+    }
+
+    /// A server of many streams may have as many as eight at work.
+    #[test]
+    fn trying_harder_takes_little_memory() {
+        for effort in Effort::ALL {
+            let mut context = zstd::zstd_safe::CCtx::create();
+            context.set_parameter(CParameter::CompressionLevel(effort.level())).unwrap();
+            effort.tables().iter().for_each(|table| assert!(context.set_parameter(*table).is_ok()));
+            let mut out = Vec::with_capacity(2 << 20);
+            context.compress2(&mut out, &noise(1 << 20)).unwrap();
+            assert!(context.sizeof() < 4 << 20, "{effort:?}: {}", context.sizeof());
         }
     }
 
