@@ -64,7 +64,7 @@ pub fn files(kept: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>
 
 const HEAD: &str = "# Benchmarks\n\n\
     Written by `cargo xtask bench`, never by hand; the samples are in the JSON files beside this one. Tools take\n\
-    turns within each round; since cb358ecf they do so in another order in each round of local copies. The destination\n\
+    turns within each round; from 4b0c499d on they do so in another order in each round of local copies. The destination\n\
     is removed and everything is written back outside the timing, and source and program are read into the page\n\
     cache just before each run where nothing else is said. A ratio is the median over rounds of one tool's time divided by the first tool's in the same round; below\n\
     1 is faster. In brackets is where that median lies with a certainty of 95 % (a bootstrap over rounds); a goal\n\

@@ -143,10 +143,16 @@ fn measured(argv: &[&str], until: impl FnOnce(&mut Child) -> Result<Option<Insta
 /// Bytes that are fetched at most: an eighth of what is free stays so, and nothing in use goes for it. Up to 3c412e74 they
 /// were 6 GiB, less than a million files need.
 fn fetched_bytes_max() -> u64 {
+    memory_bytes("MemFree") / 8 * 7
+}
+
+/// What `/proc/meminfo` says of `key`, bytes; 0 where it says nothing.
+pub fn memory_bytes(key: &str) -> u64 {
     let told = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let free = told.lines().find_map(|line| line.strip_prefix("MemFree:")?.split_whitespace().next());
-    let kib = free.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
-    (kib << 10) / 8 * 7
+    let kib = told.lines().find_map(|line| {
+        line.strip_prefix(key)?.strip_prefix(':')?.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    kib.unwrap_or(0) << 10
 }
 
 /// Has so much free memory really there. A virtual machine gives memory back to its host some seconds after it was

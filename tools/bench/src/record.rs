@@ -2,7 +2,7 @@
 //! know how anything is measured.
 
 use crate::data::Size;
-use crate::measure::{Calls, Sample, median};
+use crate::measure::{Calls, Sample, median, memory_bytes};
 use crate::rows::{self, Cache, Goal, OURS, Row};
 use crate::svg;
 use crate::verdict::{self, Judged, Rule, Verdict};
@@ -71,21 +71,16 @@ pub struct Outcome {
 
 impl LocalRecord {
     pub fn of_this_machine(dir: &Path, quick: bool) -> Result<LocalRecord> {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        let field = |text: &str, key: &str| {
-            let line = text.lines().find(|l| l.starts_with(key)).unwrap_or_default();
-            line.split_once(':').map(|(_, v)| v.trim().to_owned()).unwrap_or_default()
-        };
-        let memory = field(&read("/proc/meminfo"), "MemTotal");
-        let kib: u64 = memory.split(' ').next().unwrap_or_default().parse().unwrap_or(0);
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Ok(LocalRecord {
             schema: 1,
             quick,
             date: sh::output("date", &["-u", "+%Y-%m-%d"])?,
             kernel: sh::output("uname", &["-sr"])?,
-            cpu: field(&read("/proc/cpuinfo"), "model name"),
+            cpu: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
             cores: std::thread::available_parallelism()?.get(),
-            memory_gib: (kib + (1 << 19)) >> 20,
+            memory_gib: (memory_bytes("MemTotal") + (1 << 29)) >> 30,
             file_system: sh::output("stat", &["-f", "-c", "%T", &dir.to_string_lossy()])?
                 .replace("ext2/ext3", "ext4"),
             rows: Vec::new(),
