@@ -422,7 +422,7 @@ mod tests {
         }
     }
 
-    /// A server of many streams may have as many as eight at work.
+    /// A server of many streams may have twelve at work: eight for pieces, four for frames.
     #[test]
     fn trying_harder_takes_little_memory() {
         for effort in Effort::ALL {

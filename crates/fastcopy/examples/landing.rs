@@ -12,7 +12,7 @@
 //! Flags of `copy`, each with its value:
 //!
 //! ```text
-//! --land direct|dirstage|rename|tmpfile   how a file gets its final name              (direct)
+//! --land direct|dirstage|rename|tmpfile|apart   how a file gets its final name        (direct)
 //! --phases K        open+fstat K, create K, fill K, fstat K, close K, rename K         (1: per file)
 //! --post-fstat on   look at each source again: did it change while it was read?        (on)
 //! --jobs N          worker threads                                                     (2)
@@ -56,6 +56,8 @@ enum Land {
     DirStage,
     Rename,
     TmpFile,
+    /// As that, but made in a directory of each worker's own, which stays in the first that the worker fills.
+    Apart,
 }
 
 #[derive(Clone)]
@@ -112,6 +114,7 @@ impl Opts {
                         "dirstage" => Land::DirStage,
                         "rename" => Land::Rename,
                         "tmpfile" => Land::TmpFile,
+                        "apart" => Land::Apart,
                         other => return Err(format!("--land {other}?").into()),
                     }
                 }
@@ -236,13 +239,14 @@ struct Worker<'p> {
     rungs: &'p Rungs,
     scratch: Scratch,
     closing: Vec<OwnedFd>,
+    apart: Option<OwnedFd>,
 }
 
 impl<'p> Worker<'p> {
     fn new(o: &'p Opts, rungs: &'p Rungs, pool: &'p Pool, jobs: usize, id: usize) -> Self {
         let (buf, entries) = (vec![0; o.buf], Vec::with_capacity(o.getdents));
         let (scratch, closing) = (Scratch::new(), Vec::new());
-        Worker { o, pool, jobs, id, serial: 0, buf, entries, rungs, scratch, closing }
+        Worker { o, pool, jobs, id, serial: 0, buf, entries, rungs, scratch, closing, apart: None }
     }
 
     /// As the library does it.
@@ -272,6 +276,16 @@ impl<'p> Worker<'p> {
     fn temp(&mut self, kind: &str) -> Any<CString> {
         self.serial += 1;
         Ok(CString::new(format!(".bcmr-{:x}-{:06x}.{kind}", self.id, self.serial))?)
+    }
+
+    /// Where this worker makes nameless files.
+    fn apart(&mut self, first: &Dir) -> Any<&OwnedFd> {
+        if self.apart.is_none() {
+            let name = self.temp("apart")?;
+            fs::mkdirat(&first.dst, &name, Mode::RWXU)?;
+            self.apart = Some(fs::openat(&first.dst, &name, OFlags::RDONLY | DIRECTORY, Mode::empty())?);
+        }
+        self.apart.as_ref().ok_or_else(|| "no directory".into())
     }
 
     fn enter(&mut self, parent: Arc<Dir>, name: CString) -> Any<Arc<Dir>> {
@@ -370,6 +384,7 @@ impl<'p> Worker<'p> {
             slot.dst = Some(match o.land {
                 Land::Direct | Land::DirStage => fs::openat(&dir.dst, slot.name, new, mode)?,
                 Land::TmpFile => fs::openat(&dir.dst, c".", to | OFlags::TMPFILE, mode)?,
+                Land::Apart => fs::openat(self.apart(dir)?, c".", to | OFlags::TMPFILE, mode)?,
                 Land::Rename => {
                     slot.temp = self.temp("tmp")?;
                     fs::openat(&dir.dst, &slot.temp, new, mode)?
@@ -401,7 +416,7 @@ impl<'p> Worker<'p> {
                 }
             }
         }
-        if o.land == Land::TmpFile {
+        if matches!(o.land, Land::TmpFile | Land::Apart) {
             for slot in &slots {
                 if let Some(dst) = &slot.dst {
                     link(dst, dir, slot.name)?;
