@@ -11,6 +11,7 @@ pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
 pub mod flow;
+pub mod heritage;
 mod info;
 pub mod memory;
 pub mod meta;

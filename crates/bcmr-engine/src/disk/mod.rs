@@ -22,6 +22,7 @@ use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness,
 use crate::pulse::Shift;
 use fastcopy::Rung;
 use fastcopy::dir::{Dir, Lock, Name, NameBuf};
+use fastcopy::heritage::Heritage;
 use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::CString;
 use std::io;
@@ -380,6 +381,13 @@ pub(crate) trait Files: Dirs {
         self.write_at(&file, 0, bytes)?;
         self.sync_data(&file)
     }
+    /// Whether workers who make files without names in one directory, or in two that lie together, wait for each other.
+    fn unnamed_files_wait(&self, dir: &Self::Dir) -> bool;
+    /// What a directory hands down to the files that are made in it, where all of that can be told.
+    fn heritage(&self, dir: &Self::Dir) -> Option<Heritage>;
+    /// A directory without a name, where files without names can be made that get them in `dir`. It may be called `stage` until it
+    /// has no name. `None`: there can be none.
+    fn apart(&self, dir: &Self::Dir, stage: Name<'_>) -> Option<Self::Dir>;
     /// An existing file, for reading and writing, through no link; `None` when there is none.
     fn open_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Self::File>>;
     /// An existing file, for reading, through no link.
@@ -414,8 +422,9 @@ pub(crate) trait Files: Dirs {
 
 /// The phases of a batch.
 pub(crate) trait Phases: Files {
-    /// Makes every job's file, link or special under the name it has now.
-    fn stage(&self, dir: &Self::Dir, jobs: &mut [Job<'_, Self>], keep: &Keep);
+    /// Makes every job's file, link or special under the name it has now; files without names in `apart`, where there is
+    /// such a directory.
+    fn stage(&self, dir: &Self::Dir, apart: Option<&Self::Dir>, jobs: &mut [Job<'_, Self>], keep: &Keep);
     /// Fills files with their content; notices a source that changed meanwhile.
     fn fill(&self, hand: &mut Self::Hand, jobs: &mut [Job<'_, Self>], how: &Fill<'_>);
     /// Reads back what landed and compares.

@@ -9,6 +9,7 @@ use crate::error::{Code, Op as Tried, Reason};
 use crate::policy::{Changing, Durability, Reflink, Sparse, Verify};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
+use fastcopy::heritage::Heritage;
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
@@ -280,6 +281,8 @@ pub(crate) struct Nature {
     pub(crate) forgets: bool,
     /// It has no files without names.
     pub(crate) names_all: bool,
+    /// Those who make such files in one directory wait for each other.
+    pub(crate) unnamed_wait: bool,
 }
 
 /// The disk.
@@ -890,6 +893,21 @@ impl Files for Model {
         Ok(self.handle(id))
     }
 
+    fn unnamed_files_wait(&self, _: &Handle) -> bool {
+        self.state().nature.unnamed_wait
+    }
+
+    fn heritage(&self, _: &Handle) -> Option<Heritage> {
+        Some(Heritage::default())
+    }
+
+    fn apart(&self, dir: &Handle, stage: Name<'_>) -> Option<Handle> {
+        self.make_dir(dir, stage, 0o700).ok()?;
+        let opened = self.open_dir(dir, stage);
+        self.remove_dir(dir, stage).ok()?;
+        opened.ok()
+    }
+
     fn open_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<Option<Handle>> {
         let id = self.step("open")?.find(dir.id, name);
         match id {
@@ -983,7 +1001,7 @@ impl Files for Model {
 }
 
 impl Phases for Model {
-    fn stage(&self, dir: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
+    fn stage(&self, dir: &Handle, _: Option<&Handle>, jobs: &mut [Job<'_, Model>], _: &Keep) {
         each(jobs, |job| self.stage_one(dir, job));
     }
 

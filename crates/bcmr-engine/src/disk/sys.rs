@@ -18,6 +18,7 @@ use fastcopy::close;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
+use fastcopy::heritage::Heritage;
 use fastcopy::meta::{self, Info, Kind, Time};
 use fastcopy::page_cache::{self, Cache};
 use fastcopy::read_write;
@@ -261,6 +262,18 @@ impl Files for Sys {
         dir.create_file(name, mode)
     }
 
+    fn unnamed_files_wait(&self, dir: &Dir) -> bool {
+        dir.unnamed_files_wait()
+    }
+
+    fn heritage(&self, dir: &Dir) -> Option<Heritage> {
+        Heritage::of(dir).ok()
+    }
+
+    fn apart(&self, dir: &Dir, stage: Name<'_>) -> Option<Dir> {
+        dir.apart(stage).ok()
+    }
+
     fn open_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<OwnedFd>> {
         match dir.open_read_write(name) {
             Ok(file) => Ok(Some(file)),
@@ -359,10 +372,10 @@ impl Files for Sys {
 }
 
 impl Phases for Sys {
-    fn stage(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
+    fn stage(&self, dir: &Dir, apart: Option<&Dir>, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
             let mode = seal::birth_mode(job, keep);
-            if let Err(fault) = make(dir, job, mode, keep) {
+            if let Err(fault) = make(dir, apart, job, mode, keep) {
                 job.fault = Some(fault);
             }
         }
@@ -550,7 +563,7 @@ fn merge(from: &Dir, to: &Dir, only_new: bool, synced: &mut bool) -> io::Result<
     merged
 }
 
-fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(), Fault> {
+fn make(dir: &Dir, apart: Option<&Dir>, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
         Body::File(_) | Body::Bytes(_) | Body::Wire(_) if matches!(job.place, Placement::There) => {
@@ -588,7 +601,7 @@ fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(),
         }
         Body::File(_) | Body::Bytes(_) | Body::Wire(_) => {
             let made = match job.place {
-                Placement::Unnamed => dir.unnamed(mode),
+                Placement::Unnamed => apart.unwrap_or(dir).unnamed(mode),
                 _ => dir.create_file(name, mode),
             };
             job.file = Some(made.map_err(dest(Op::Create))?);

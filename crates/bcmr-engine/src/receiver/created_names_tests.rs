@@ -18,7 +18,13 @@ mod proof {
     use std::os::fd::OwnedFd;
     use std::path::Path;
 
-    const FOLDS: Nature = Nature { folds: true, only_plain_renames: false, forgets: false, names_all: false };
+    const FOLDS: Nature = Nature {
+        folds: true,
+        only_plain_renames: false,
+        forgets: false,
+        names_all: false,
+        unnamed_wait: false,
+    };
 
     fn name(text: &str) -> NameBuf {
         NameBuf::new(text.as_bytes()).unwrap()
@@ -184,6 +190,43 @@ mod proof {
                 break;
             }
         }
+    }
+
+    /// Where workers wait for each other a run of many files without names makes them apart. That leaves nothing either: what a
+    /// killed run had not taken away the next one finds.
+    #[test]
+    fn files_made_apart_leave_nothing() {
+        let names: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let run = |model: &Model| -> usize {
+            let dest = top(model);
+            let batches = names.chunks(50).map(|some| landed(model, &dest, some, Way::Unnamed));
+            batches.flatten().filter(Option::is_none).count()
+        };
+        let waiting = || {
+            let model = Model::new();
+            model.nature(Nature { unnamed_wait: true, ..Nature::default() });
+            model
+        };
+        let (apart, plain) = (waiting(), Model::new());
+        assert_eq!([run(&apart), run(&plain)], [300, 300]);
+        assert_eq!(apart.cached().all_names().len(), 300);
+        // One directory is made, opened and removed, in the middle of the run.
+        assert_eq!(apart.steps(), plain.steps() + 3);
+        let mut left = 0;
+        let first = plain.steps() / 6;
+        for cut in 2 * first - 10..2 * first + 20 {
+            let model = waiting();
+            model.trouble(Trouble { cut_at: Some(cut), ..Trouble::default() });
+            run(&model);
+            let is_file = |name: &&Vec<u8>| names.iter().any(|n| n.as_bytes() == &name[..]);
+            let all_are_files = |model: &Model| model.cached().all_names().iter().all(|name| is_file(&name));
+            left += u64::from(!all_are_files(&model));
+            let model = model.killed();
+            drop(top(&model));
+            assert!(all_are_files(&model), "{cut}: {:?}", model.cached().all_names());
+        }
+        assert_eq!(left, 2, "killed before it is opened and before it is removed");
     }
 
     /// Names that were there when the directory was opened are looked for, also those of directories.

@@ -4,10 +4,11 @@
 //! stage of their own, so an atomic landing costs one rename per directory instead of one per file
 //! (docs/decisions/0001-atomic-landing.md).
 
-use crate::disk::{Dirs, Disk, Keep};
+use crate::disk::{Dirs, Disk, Job, Keep, Placement};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
+use crate::receiver::apart::{ApartDir, ApartDirs};
 use crate::receiver::created_names::{CreatedNames, LockedNames, TAKEN};
 use crate::receiver::held::HeldNames;
 use crate::receiver::subtree::{NewSubdir, Subtree};
@@ -15,6 +16,7 @@ use crate::receiver::unmet::Unmet;
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
+use fastcopy::heritage::Heritage;
 use fastcopy::meta::{Info, Kind, Time};
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -33,6 +35,8 @@ pub(crate) struct Root<D: Disk> {
     is_recorded: bool,
     /// What directories are called that do not have their names yet.
     unnamed: Mutex<Unnamed>,
+    /// Where files are made that have none.
+    pub(crate) apart: ApartDirs<D::Dir>,
 }
 
 /// What is remembered of the directories that names of a list have led through.
@@ -109,7 +113,8 @@ pub(crate) const BASE_ENTRIES_MAX: usize = 16_384;
 
 impl<D: Disk> Root<D> {
     fn new(dir: Arc<D::Dir>, node: Arc<Node>, listed: Option<Mutex<ListedDirs>>) -> Arc<Root<D>> {
-        Arc::new(Root { dir, node, listed, is_recorded: false, unnamed: Mutex::default() })
+        let (unnamed, apart) = (Mutex::default(), ApartDirs::default());
+        Arc::new(Root { dir, node, listed, is_recorded: false, unnamed, apart })
     }
 
     fn unnamed(&self) -> MutexGuard<'_, Unnamed> {
@@ -227,6 +232,8 @@ pub(crate) struct DestDir<D: Disk> {
     naming: Naming,
     /// What it gets its name with, when it was made without one; and its level below the topmost directory of that.
     subtree: Option<(Arc<Subtree>, u32)>,
+    /// What it hands down to files, where that is asked for and can be told.
+    heritage: OnceLock<Option<Arc<Heritage>>>,
     pub(crate) keep: Keep,
 }
 
@@ -324,6 +331,7 @@ impl<D: Disk> DestDir<D> {
             bases,
             naming: Naming::Own,
             subtree: None,
+            heritage: OnceLock::new(),
             keep,
         })
     }
@@ -411,6 +419,7 @@ impl<D: Disk> DestDir<D> {
             listed: Some(Mutex::default()),
             is_recorded: true,
             unnamed: Mutex::default(),
+            apart: ApartDirs::default(),
         };
         Ok(DestDir { held: Arc::new(held), root: Arc::new(root), ..dest })
     }
@@ -459,6 +468,7 @@ impl<D: Disk> DestDir<D> {
             bases: Vec::new(),
             naming,
             subtree,
+            heritage: OnceLock::new(),
             keep,
         })
     }
@@ -603,6 +613,7 @@ impl<D: Disk> DestDir<D> {
             bases: self.bases_of(disk, name),
             naming: stage.map_or(Naming::Own, Naming::staged),
             subtree,
+            heritage: OnceLock::new(),
             keep,
         })
     }
@@ -666,6 +677,7 @@ impl<D: Disk> DestDir<D> {
             bases: self.bases_of(disk, name),
             naming: Naming::Own,
             subtree: Some((subtree.clone(), level + 1)),
+            heritage: OnceLock::new(),
             keep: self.keep,
         })
     }
@@ -789,6 +801,7 @@ impl<D: Disk> DestDir<D> {
             bases: self.bases.clone(),
             naming: Naming::Own,
             subtree: None,
+            heritage: self.heritage.clone(),
             keep: self.keep,
         }
     }
@@ -825,6 +838,24 @@ impl<D: Disk> DestDir<D> {
     /// fills it keeps a record of what is whole.
     pub(crate) fn is_recorded(&self) -> bool {
         self.root.is_recorded
+    }
+
+    /// Where a batch makes its files without names, when not in it. To be given back. Who does not hold its lock has no name
+    /// for such a directory that another run would know as left behind.
+    pub(crate) fn apart(&self, disk: &D, jobs: &[Job<'_, D>]) -> Option<ApartDir<D::Dir>> {
+        let files = jobs.iter().filter(|job| matches!(job.place, Placement::Unnamed)).count();
+        let aparts = &self.root.apart;
+        if files == 0
+            || !aparts.is_worth_it(files, self.info.dev, || disk.unnamed_files_wait(&self.dir))
+            || !self.is_sole(disk)
+        {
+            return None;
+        }
+        let heritage = self.heritage.get_or_init(|| disk.heritage(&self.dir).map(Arc::new)).as_ref()?;
+        aparts.take(files, heritage, || {
+            let apart = disk.apart(&self.dir, self.home.stage()?.as_name())?;
+            (disk.heritage(&apart)? == **heritage).then_some(apart)
+        })
     }
 
     /// Whether it was made under a stage's name.

@@ -37,7 +37,8 @@ pub(crate) fn land<D: Disk>(
     let dir = &*dest.dir;
     let at = |part: fn(&WorkParts) -> &WorkPart| how.work.map(|work| part(work).begin());
     let copies = at(|work| &work.copying);
-    disk.stage(dir, jobs, &dest.keep);
+    let apart = dest.apart(disk, jobs);
+    disk.stage(dir, apart.as_ref().map(|apart| &apart.dir), jobs, &dest.keep);
     if private {
         told_taken(jobs);
     } else if dest.is_recorded() {
@@ -59,6 +60,7 @@ pub(crate) fn land<D: Disk>(
     drop(syncs);
     let copies = at(|work| &work.copying);
     commit(disk, dest, jobs);
+    dest.root.apart.give_back(apart);
     drop(copies);
     // The names of a few are made durable here; those of many wait for the one sync at the end.
     let named = if medium && !many { disk.sync_dir(dir) } else { Ok(()) };

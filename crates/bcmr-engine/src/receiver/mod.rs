@@ -1,6 +1,7 @@
 //! The half that will have the files: looks, plans, lands. Only [`land`] makes a name appear. Never knows how the
 //! source was found.
 
+pub(crate) mod apart;
 pub(crate) mod arriving;
 pub(crate) mod aside;
 pub(crate) mod basis;

@@ -88,7 +88,7 @@ impl Single {
             matches!(job.place, Placement::Stage(_)) && job.there.is_some_and(|t| t.kind == Kind::File);
         let jobs = std::slice::from_mut(&mut job);
         if jobs.iter().all(|job| job.file.is_none()) {
-            self.disk.stage(dir, jobs, keep);
+            self.disk.stage(dir, None, jobs, keep);
         }
         if let Some(how) = how {
             self.disk.fill(&mut self.hand, jobs, how);

@@ -115,6 +115,50 @@ fn attributes_that_fill_a_block_take_the_place_of_others() {
     });
 }
 
+/// On xfs many new files are made elsewhere than in the directories that they get their names in. They have what they would
+/// have inherited there: group, ACL and quota project; a mount in the way is none.
+#[test]
+fn what_is_made_elsewhere_on_xfs_inherits_what_cp_has_it_inherit() {
+    let test = "what_is_made_elsewhere_on_xfs_inherits_what_cp_has_it_inherit";
+    if !["setfacl", "chattr", "lsattr"].iter().all(|tool| has_tool(tool)) {
+        return skipped(test, "needs setfacl, chattr and lsattr");
+    }
+    on_image(test, "xfs", 320, |place| {
+        let sh = |at: &Path, line: &str| {
+            let ran = std::process::Command::new("sh").current_dir(at).args(["-ec", line]).output().unwrap();
+            assert!(ran.status.success(), "{line}: {ran:?}");
+            String::from_utf8(ran.stdout).unwrap()
+        };
+        let dirs = "plain group acl project again";
+        for dir in dirs.split(' ') {
+            std::fs::create_dir_all(place.join("src").join(dir)).unwrap();
+            (0..300).for_each(|n| std::fs::write(place.join(format!("src/{dir}/{n}")), "x").unwrap());
+        }
+        let prepare = "chgrp 7 group; chmod g+s group; setfacl -d -m u:9:rw acl; chattr +P -p 5 project";
+        for name in ["ours", "theirs", "mounted"] {
+            std::fs::create_dir(place.join(name)).unwrap();
+            sh(&place.join(name), &format!("mkdir {dirs}; {prepare}"));
+        }
+        let copy = |jobs: &str, to: &str| {
+            let args = ["copy", "-r", "-j", jobs];
+            bcmr(args).args([&place.join("src/."), &place.join(to)]).run().ok();
+        };
+        copy("1", "ours");
+        sh(place, "cp -r src/. theirs");
+        let made = |at: &Path| sh(at, "getfacl -cn */*; lsattr -pd */*; stat -c '%n %g %a %s' */*");
+        let (made, by_cp) = (made(&place.join("ours")), made(&place.join("theirs")));
+        let differ: Vec<_> =
+            made.lines().zip(by_cp.lines()).filter(|(ours, theirs)| ours != theirs).collect();
+        assert!(differ.is_empty() && made.lines().count() == by_cp.lines().count(), "{differ:?}");
+        assert!(["user:9:rw-", "    5 ", " 7 644 1"].iter().all(|what| made.contains(what)), "{made}");
+        std::fs::create_dir(place.join("elsewhere")).unwrap();
+        let bound = place.join("mounted/again");
+        let _mount = Mount::bind(&place.join("elsewhere"), &bound).unwrap();
+        copy("4", "mounted");
+        assert_eq!(names(&bound).len(), 300);
+    });
+}
+
 /// A file system that reserves room behind a file that grows must not find that room where holes are.
 #[test]
 fn holes_stay_holes_on_xfs() {
