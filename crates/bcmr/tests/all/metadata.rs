@@ -159,6 +159,26 @@ fn what_is_made_elsewhere_on_xfs_inherits_what_cp_has_it_inherit() {
     });
 }
 
+/// The directory that files are made in elsewhere has a stage's name for a moment; a run that is killed then leaves it to the
+/// next one.
+#[test]
+fn a_kill_leaves_a_directory_for_files_on_xfs_to_the_next_run() {
+    let test = "a_kill_leaves_a_directory_for_files_on_xfs_to_the_next_run";
+    needs!(has_tool("strace"), "strace kills at a system call");
+    on_image(test, "xfs", 320, |place| {
+        let (src, dst) = (place.join("src"), place.join("dst"));
+        [&src, &dst].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        (0..300).for_each(|n| std::fs::write(src.join(n.to_string()), "x").unwrap());
+        let words = ["copy", "-r", "-j", "1"];
+        let ends = [&src.join("."), &dst];
+        bcmr_killed_at(1, "unlinkat").args(words).args(ends).run().code(1009);
+        assert_eq!(litter(&dst).len(), 1, "it was about to lose its name");
+        bcmr(words).args(ends).run().ok();
+        assert_no_litter(&dst);
+        assert_eq!(names(&dst).len(), 300);
+    });
+}
+
 /// A file system that reserves room behind a file that grows must not find that room where holes are.
 #[test]
 fn holes_stay_holes_on_xfs() {
