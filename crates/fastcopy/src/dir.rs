@@ -352,22 +352,8 @@ impl Dir {
     /// `fstatfs`: whether workers who make files without names wait for each other where their directories lie in one allocation
     /// group. On xfs they do: such files are on a list of that group, which one lock guards until each transaction is over.
     pub fn unnamed_files_wait(&self) -> bool {
-        const XFS: i64 = 0x5846_5342;
+        const XFS: rustix::fs::FsWord = libc::XFS_SUPER_MAGIC as _;
         retry(|| rustix::fs::fstatfs(&self.fd)).is_ok_and(|fs| { fs.f_type } == XFS)
-    }
-
-    /// A directory without a name, to make files in that get their names in this one.
-    /// `mkdirat` of `stage`, `openat`, `unlinkat`: who is killed meanwhile leaves `stage`, empty. xfs puts it into another
-    /// allocation group than the directory before it.
-    ///
-    /// # Errors
-    /// The directory cannot be made or removed, or makes no file once it has no name (EPERM on ext4).
-    pub fn apart(&self, stage: Name<'_>) -> io::Result<Dir> {
-        self.make_dir(stage, 0o700)?;
-        let opened = self.open_dir(stage);
-        self.remove_dir(stage)?;
-        let apart = opened?;
-        apart.unnamed(0o600).map(|_| apart)
     }
 
     /// `openat(O_PATH | O_NOFOLLOW)`: a handle on whatever the name is, a link itself included.
@@ -665,31 +651,6 @@ pub fn unlock(fd: impl AsFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Where the file system makes files in a removed directory they get their names in another; where not, nothing is left.
-    #[test]
-    fn a_file_made_apart_gets_its_name_and_the_directory_has_none() {
-        let (stage, file) = (NameBuf::new(b"stage").unwrap(), NameBuf::new(b"file").unwrap());
-        let mut tries = [None, Some(Path::new("/dev/shm"))].map(|place| {
-            let temp = place.map_or_else(tempfile::tempdir, tempfile::tempdir_in).unwrap();
-            let dir = Dir::open(temp.path()).unwrap();
-            let made = dir.apart(stage.as_name()).and_then(|apart| apart.unnamed(0o644));
-            if let Ok(unnamed) = &made {
-                dir.name_unnamed(unnamed, file.as_name()).unwrap();
-                assert_eq!(dir.stat(file.as_name()).unwrap().kind, Kind::File);
-            }
-            let mut names = 0;
-            dir.list(&mut ListBuffer::new(), |_| {
-                names += 1;
-                true
-            })
-            .unwrap();
-            assert_eq!(names, usize::from(made.is_ok()), "{place:?}");
-            made.is_ok()
-        });
-        tries.sort_unstable();
-        assert!(tries[1], "tmpfs makes them");
-    }
 
     #[test]
     fn names_are_single_components() {

@@ -385,9 +385,21 @@ pub(crate) trait Files: Dirs {
     fn unnamed_files_wait(&self, dir: &Self::Dir) -> bool;
     /// What a directory hands down to the files that are made in it, where all of that can be told.
     fn heritage(&self, dir: &Self::Dir) -> Option<Heritage>;
-    /// A directory without a name, where files without names can be made that get them in `dir`. It may be called `stage` until it
-    /// has no name. `None`: there can be none.
-    fn apart(&self, dir: &Self::Dir, stage: Name<'_>) -> Option<Self::Dir>;
+    /// A new file without a name, for reading and writing, on the file system of `dir`; it goes with its handle until it has one.
+    fn unnamed_file(&self, dir: &Self::Dir, mode: u32) -> io::Result<Self::File>;
+    /// A directory without a name, to make files in that get their names in `dir`. It is called `stage` for a moment: who is killed
+    /// then leaves that, empty. xfs puts it into another allocation group than the directory before it.
+    ///
+    /// # Errors
+    /// It cannot be made or removed, or makes no file once it has no name (EPERM on ext4).
+    fn apart(&self, dir: &Self::Dir, stage: Name<'_>) -> io::Result<Self::Dir> {
+        self.make_dir(dir, stage, 0o700)?;
+        let opened = self.open_dir(dir, stage);
+        self.remove_dir(dir, stage)?;
+        let apart = opened?;
+        self.unnamed_file(&apart, 0o600)?;
+        Ok(apart)
+    }
     /// An existing file, for reading and writing, through no link; `None` when there is none.
     fn open_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Self::File>>;
     /// An existing file, for reading, through no link.

@@ -658,7 +658,7 @@ impl Model {
         merged
     }
 
-    fn stage_one(&self, dir: &Handle, job: &mut Job<'_, Model>) -> Result<(), Fault> {
+    fn stage_one(&self, dir: &Handle, apart: Option<&Handle>, job: &mut Job<'_, Model>) -> Result<(), Fault> {
         if let Body::HardLink(from, name) = &job.body {
             let mut s = self.step("link").map_err(dest(Tried::Link))?;
             let id = s.find(from.id, *name).map_err(dest(Tried::Link))?;
@@ -671,22 +671,12 @@ impl Model {
             return Err(Fault::ours(Side::Dest, Tried::Create, Code::Unsupported, Reason::NotOnThisDisk));
         }
         let made = match job.place {
-            Placement::Unnamed => self.unnamed_file(),
+            Placement::Unnamed => self.unnamed_file(apart.unwrap_or(dir), 0o600),
             _ => self.create_file(dir, job.name_now(), 0o600),
         };
         job.file = Some(made.map_err(dest(Tried::Create))?);
         job.staged = true;
         Ok(())
-    }
-
-    fn unnamed_file(&self) -> io::Result<Handle> {
-        let mut s = self.step("create")?;
-        if s.nature.names_all {
-            return Err(os(errno::EOPNOTSUPP));
-        }
-        let id = s.born(Kind::File, 0o600);
-        drop(s);
-        Ok(self.handle(id))
     }
 
     /// The first name of a file that had none.
@@ -901,11 +891,14 @@ impl Files for Model {
         Some(Heritage::default())
     }
 
-    fn apart(&self, dir: &Handle, stage: Name<'_>) -> Option<Handle> {
-        self.make_dir(dir, stage, 0o700).ok()?;
-        let opened = self.open_dir(dir, stage);
-        self.remove_dir(dir, stage).ok()?;
-        opened.ok()
+    fn unnamed_file(&self, _: &Handle, mode: u32) -> io::Result<Handle> {
+        let mut s = self.step("create")?;
+        if s.nature.names_all {
+            return Err(os(errno::EOPNOTSUPP));
+        }
+        let id = s.born(Kind::File, mode);
+        drop(s);
+        Ok(self.handle(id))
     }
 
     fn open_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<Option<Handle>> {
@@ -1001,8 +994,8 @@ impl Files for Model {
 }
 
 impl Phases for Model {
-    fn stage(&self, dir: &Handle, _: Option<&Handle>, jobs: &mut [Job<'_, Model>], _: &Keep) {
-        each(jobs, |job| self.stage_one(dir, job));
+    fn stage(&self, dir: &Handle, apart: Option<&Handle>, jobs: &mut [Job<'_, Model>], _: &Keep) {
+        each(jobs, |job| self.stage_one(dir, apart, job));
     }
 
     fn fill(&self, (): &mut (), jobs: &mut [Job<'_, Model>], how: &Fill<'_>) {

@@ -270,8 +270,8 @@ impl Files for Sys {
         Heritage::of(dir).ok()
     }
 
-    fn apart(&self, dir: &Dir, stage: Name<'_>) -> Option<Dir> {
-        dir.apart(stage).ok()
+    fn unnamed_file(&self, dir: &Dir, mode: u32) -> io::Result<OwnedFd> {
+        dir.unnamed(mode)
     }
 
     fn open_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<OwnedFd>> {
@@ -886,6 +886,28 @@ impl Bytes for OwnedFd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Where the file system makes files in a removed directory they get their names in another; where not, nothing is left.
+    #[test]
+    fn a_file_made_apart_gets_its_name_and_the_directory_has_none() {
+        let (stage, file) = (NameBuf::new(b"stage").unwrap(), NameBuf::new(b"file").unwrap());
+        let disk = Sys::with(Io::PLAIN);
+        let is_made_in = |temp: tempfile::TempDir| {
+            let dir = Dir::open(temp.path()).unwrap();
+            let made = disk.apart(&dir, stage.as_name()).and_then(|apart| apart.unnamed(0o644));
+            if let Ok(unnamed) = &made {
+                dir.name_unnamed(unnamed, file.as_name()).unwrap();
+                assert_eq!(dir.stat(file.as_name()).unwrap().kind, Kind::File);
+            }
+            assert_eq!(names(&dir).unwrap().len(), usize::from(made.is_ok()), "{temp:?}");
+            made.is_ok()
+        };
+        is_made_in(tempfile::tempdir().unwrap());
+        let Ok(in_memory) = tempfile::tempdir_in("/dev/shm") else {
+            return skips::here("there is no /dev/shm");
+        };
+        assert!(is_made_in(in_memory), "tmpfs makes them");
+    }
 
     /// What is there stays where only new names were asked for, and all else is moved.
     #[test]

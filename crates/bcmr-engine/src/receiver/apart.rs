@@ -3,7 +3,6 @@
 //!
 //! Must not know why they would, nor how such a directory is made: [`crate::disk::Files::apart`] does.
 
-use fastcopy::heritage::Heritage;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,18 +15,18 @@ const FILES_MAX: usize = 4096;
 const FREE_MAX: usize = 16;
 
 /// Those of one operand.
-pub(crate) struct ApartDirs<T>(Mutex<Aparts<T>>);
+pub(crate) struct ApartDirs<H, T>(Mutex<Aparts<H, T>>);
 
 /// One of them, for a batch.
-pub(crate) struct ApartDir<T> {
+pub(crate) struct ApartDir<H, T> {
     pub(crate) dir: T,
     /// What it hands down: that of the directory that it was made in.
-    heritage: Arc<Heritage>,
+    heritage: Arc<H>,
     /// Files that batches had for it.
     files: usize,
 }
 
-struct Aparts<T> {
+struct Aparts<H, T> {
     /// Files without names so far.
     files: usize,
     /// Directories that were made for them, or tried to.
@@ -35,17 +34,17 @@ struct Aparts<T> {
     /// Whether workers wait for each other on this device, the last that was asked for.
     waits: Option<(u64, bool)>,
     /// Those that no batch has.
-    free: VecDeque<ApartDir<T>>,
+    free: VecDeque<ApartDir<H, T>>,
 }
 
-impl<T> Default for ApartDirs<T> {
-    fn default() -> ApartDirs<T> {
+impl<H, T> Default for ApartDirs<H, T> {
+    fn default() -> ApartDirs<H, T> {
         ApartDirs(Mutex::new(Aparts { files: 0, tries: 0, waits: None, free: VecDeque::new() }))
     }
 }
 
-impl<T> ApartDirs<T> {
-    fn aparts(&self) -> MutexGuard<'_, Aparts<T>> {
+impl<H: PartialEq, T> ApartDirs<H, T> {
+    fn aparts(&self) -> MutexGuard<'_, Aparts<H, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,9 +72,9 @@ impl<T> ApartDirs<T> {
     pub(crate) fn take(
         &self,
         files: usize,
-        heritage: &Arc<Heritage>,
+        heritage: &Arc<H>,
         make: impl FnOnce() -> Option<T>,
-    ) -> Option<ApartDir<T>> {
+    ) -> Option<ApartDir<H, T>> {
         let mut aparts = self.aparts();
         if let Some(at) = aparts.free.iter().rposition(|apart| apart.heritage == *heritage) {
             let mut apart = aparts.free.remove(at)?;
@@ -91,7 +90,7 @@ impl<T> ApartDirs<T> {
     }
 
     /// The files of a batch have their names: until then another batch that makes files there would wait for this one.
-    pub(crate) fn give_back(&self, apart: Option<ApartDir<T>>) {
+    pub(crate) fn give_back(&self, apart: Option<ApartDir<H, T>>) {
         let Some(apart) = apart.filter(|apart| apart.files < FILES_MAX) else { return };
         let mut aparts = self.aparts();
         aparts.free.push_back(apart);
@@ -104,12 +103,10 @@ impl<T> ApartDirs<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fastcopy::dir::Dir;
 
-    /// What two directories hand down of which one is on another file system.
-    fn two() -> [Arc<Heritage>; 2] {
-        let of = |path: &str| Heritage::of(&Dir::open(std::path::Path::new(path)).unwrap()).unwrap();
-        [Arc::default(), Arc::new(of("/dev/shm"))]
+    /// What two directories hand down.
+    fn two() -> [Arc<u8>; 2] {
+        [1, 2].map(Arc::new)
     }
 
     #[test]
@@ -152,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_made_is_tried_once_for_so_many_files() {
-        let (dirs, [here, _]) = (ApartDirs::<()>::default(), two());
+        let (dirs, [here, _]) = (ApartDirs::<_, ()>::default(), two());
         let mut tries = 0;
         for _ in 0..3 * FILES_EACH {
             if dirs.is_worth_it(1, 1, || true) {

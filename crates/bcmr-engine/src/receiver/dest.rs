@@ -36,7 +36,7 @@ pub(crate) struct Root<D: Disk> {
     /// What directories are called that do not have their names yet.
     unnamed: Mutex<Unnamed>,
     /// Where files are made that have none.
-    pub(crate) apart: ApartDirs<D::Dir>,
+    pub(crate) apart: ApartDirs<Heritage, D::Dir>,
 }
 
 /// What is remembered of the directories that names of a list have led through.
@@ -842,7 +842,7 @@ impl<D: Disk> DestDir<D> {
 
     /// Where a batch makes its files without names, when not in it. To be given back. Who does not hold its lock has no name
     /// for such a directory that another run would know as left behind.
-    pub(crate) fn apart(&self, disk: &D, jobs: &[Job<'_, D>]) -> Option<ApartDir<D::Dir>> {
+    pub(crate) fn apart(&self, disk: &D, jobs: &[Job<'_, D>]) -> Option<ApartDir<Heritage, D::Dir>> {
         let files = jobs.iter().filter(|job| matches!(job.place, Placement::Unnamed)).count();
         let aparts = &self.root.apart;
         if files == 0
@@ -853,7 +853,7 @@ impl<D: Disk> DestDir<D> {
         }
         let heritage = self.heritage.get_or_init(|| disk.heritage(&self.dir).map(Arc::new)).as_ref()?;
         aparts.take(files, heritage, || {
-            let apart = disk.apart(&self.dir, self.home.stage()?.as_name())?;
+            let apart = disk.apart(&self.dir, self.home.stage()?.as_name()).ok()?;
             (disk.heritage(&apart)? == **heritage).then_some(apart)
         })
     }
