@@ -18,8 +18,9 @@ pub struct Heritage {
     dev: (u32, u32),
     /// `linkat` leads from no mount to another, not even to one of the same file system.
     mount: u64,
-    /// A setgid directory's.
-    group: Option<u32>,
+    /// Files get it where the directory is setgid or the file system is mounted with `grpid`, and otherwise the process's own.
+    group: u32,
+    is_setgid: bool,
     layout: Layout,
     /// The default ACL, and what a security module knows the directory by.
     attributes: Vec<(CString, Vec<u8>)>,
@@ -65,6 +66,14 @@ impl Layout {
 }
 
 impl Heritage {
+    /// Whether names can be made in the directory and not removed (`chattr +a`).
+    #[must_use]
+    pub fn keeps_names(&self) -> bool {
+        /// FS_XFLAG_APPEND.
+        const APPEND: u32 = 0x10;
+        self.layout.flags & APPEND != 0
+    }
+
     /// `statx`, `ioctl(FS_IOC_FSGETXATTR)`, `flistxattr`, and `fgetxattr` of what is handed down.
     ///
     /// # Errors
@@ -88,7 +97,8 @@ impl Heritage {
         Ok(Heritage {
             dev: (told.stx_dev_major, told.stx_dev_minor),
             mount: told.stx_mnt_id,
-            group: (told.stx_mode & S_ISGID != 0).then_some(told.stx_gid),
+            group: told.stx_gid,
+            is_setgid: told.stx_mode & S_ISGID != 0,
             layout: Layout::of(dir)?,
             attributes,
         })

@@ -851,7 +851,8 @@ impl<D: Disk> DestDir<D> {
         {
             return None;
         }
-        let heritage = self.heritage.get_or_init(|| disk.heritage(&self.dir).map(Arc::new)).as_ref()?;
+        let heritage = || disk.heritage(&self.dir).filter(|heritage| !heritage.keeps_names()).map(Arc::new);
+        let heritage = self.heritage.get_or_init(heritage).as_ref()?;
         aparts.take(files, heritage, || {
             let apart = disk.apart(&self.dir, self.home.stage()?.as_name()).ok()?;
             (disk.heritage(&apart)? == **heritage).then_some(apart)
