@@ -131,8 +131,11 @@ pub fn meeting() -> Vec<PathBuf> {
 }
 
 /// The directory that this was started in, for paths that are to mean the same elsewhere.
-pub fn started_in() -> PathBuf {
-    std::env::current_dir().unwrap_or_else(|_| "/".into())
+///
+/// # Errors
+/// It is gone, or may not be looked for.
+pub fn started_in() -> std::io::Result<PathBuf> {
+    std::env::current_dir()
 }
 
 /// What only the programs with GNU's names look at.

@@ -43,18 +43,23 @@ Where stores of blocks are, how much each remembers in MiB, and how much of bloc
 /// Writes bcmr(1) and one page for each command into `dir`, or prints bcmr(1).
 pub fn run(dir: Option<&Path>) -> u8 {
     match dir {
-        Some(dir) => match clap_mangen::generate_to(bcmr::command(), dir).and_then(|()| extend(dir)) {
+        Some(dir) => match clap_mangen::generate_to(told(bcmr::command()), dir).and_then(|()| extend(dir)) {
             Ok(()) => BCMR.exits.done,
             Err(e) => super::verb::file_failed("write man pages into", dir, &e),
         },
         None => {
             let mut page = Vec::new();
-            match clap_mangen::Man::new(bcmr::command()).render(&mut page) {
+            match clap_mangen::Man::new(told(bcmr::command())).render(&mut page) {
                 Ok(()) => super::verb::print(&format!("{}{FILES}", String::from_utf8_lossy(&page))),
                 Err(e) => super::verb::file_failed("write", Path::new("bcmr.1"), &e),
             }
         }
     }
+}
+
+/// Pages tell of every option, where `-h` tells of some.
+fn told(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(told)
 }
 
 /// Appends to the pages in `dir` what the definitions do not know.

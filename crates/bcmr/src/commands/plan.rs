@@ -64,7 +64,10 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
     if let Some(path) = &args.status {
         return status(path);
     }
-    let from = crate::env::started_in();
+    let from = match crate::env::started_in() {
+        Ok(from) => from,
+        Err(e) => return super::verb::file_failed("find the directory", Path::new("."), &e),
+    };
     let typed = plan::plan(args, &from, env).and_then(|job| {
         let reach = reached(job.1.as_ref().map(FarEnd::address), (&args.connect.0, None), env)?;
         Ok((job, reach, plan::slurm(args, &from)?))

@@ -223,9 +223,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Move, Code::InTheWay) if e.source.is_some() => {
             with("to move into directories that are already there, run", Flags(&["--merge"]))
         }
-        (Verb::Copy | Verb::Move | Verb::Sync, Code::NoSpace) => {
-            with("what was copied is whole and what was not has not appeared; make room, then run", GoOn)
-        }
+        (_, Code::NoSpace) => hint_of_space(verb, again, e),
         (Verb::Copy, Code::Special) if e.op == Op::Replace => {
             with("to write into it, run", Flags(&["--inplace"]))
         }
@@ -237,6 +235,9 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         }
         (Verb::Copy | Verb::Move | Verb::Sync, Code::SourceChanged) => {
             with("it did not appear at the destination; when no program writes to it, run", GoOn)
+        }
+        (Verb::Shard | Verb::Finish, Code::SourceChanged) => {
+            only("the plan is of what was there before; make another one")
         }
         (_, Code::SourceChanged) => {
             only("it changed while it was read; look again when no program writes to it")
@@ -298,7 +299,24 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             Flags(&["--bootstrap"]),
         ),
         (Verb::Copy | Verb::Move | Verb::Remove | Verb::Check | Verb::Sync, Code::Limit) => {
-            with("raise the limit (ulimit -n), or run", Flags(&["-j2"]))
+            with("raise the limit (ulimit -n), or run", Flags(&["-j1"]))
+        }
+        _ => None,
+    }
+}
+
+/// Where there is no room for what a run has to write.
+fn hint_of_space(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
+    let hint = |words, add| Some(Hint { words, add, made: Made::before(e.code) });
+    let goes_on = Some(Add::GoOn);
+    match verb {
+        _ if e.source.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::FileTooLarge) => {
+            hint("no file may be as large: ulimit -f is a limit, and the file system has another", None)
+        }
+        // What is written in place is there by half.
+        Verb::Copy if again == Again::Same => hint("make room, then run", goes_on),
+        Verb::Copy | Verb::Move | Verb::Sync => {
+            hint("what was copied is whole and what was not has not appeared; make room, then run", goes_on)
         }
         _ => None,
     }
@@ -339,7 +357,7 @@ impl Hint {
         let flags = match self.add {
             None => return self.words.to_owned(),
             Some(Add::Flags(flags)) => flags,
-            Some(Add::GoOn) => going_on(again),
+            Some(Add::GoOn) => going_on(again, false),
         };
         match flags {
             [] => format!("{} the same command again", self.words),
@@ -362,7 +380,7 @@ pub fn advice(typed: &[OsString], again: Again, new_target: bool, hint: &Hint) -
     }
     match hint.add {
         Some(Add::Flags(flags)) => format!("{words}: {}", command(typed, flags, new_target)),
-        Some(Add::GoOn) => format!("{words}: {}", command(typed, going_on(again), new_target)),
+        Some(Add::GoOn) => format!("{words}: {}", command(typed, going_on(again, new_target), new_target)),
         None => words,
     }
 }
@@ -402,9 +420,12 @@ fn machine(typed: &[OsString]) -> Option<String> {
     })
 }
 
-fn going_on(again: Again) -> &'static [&'static str] {
+/// `new_target`: all that is there is this command's.
+fn going_on(again: Again, new_target: bool) -> &'static [&'static str] {
     match again {
         Again::Same | Again::Resume => &[],
+        // What was there before may be newer than what is to replace it.
+        Again::WithUpdate if !new_target => &[],
         Again::WithUpdate => &["-u"],
         Again::WithMerge => &["--merge"],
     }
@@ -1039,7 +1060,7 @@ pub fn stopped(show: &Show, new_target: bool, s: &Summary, resumed: u64, took: D
         (_, Again::WithUpdate) => "what was copied is whole and stays; to go on, run",
         (_, Again::Same | Again::WithMerge) => "to go on, run",
     };
-    let command = command(&show.line, going_on(show.again), new_target);
+    let command = command(&show.line, going_on(show.again, new_target), new_target);
     show.voice
         .line(&format!("stopped; {}\nhint: {words}: {command}", tally(show.verb, false, s, resumed, took)))
 }
@@ -1573,8 +1594,9 @@ mod tests {
             "bcmr: would have removed nothing"
         );
         let line = ["bcmr", "copy", "-r", "s", "d"].map(OsString::from).to_vec();
-        assert_eq!(command(&line, going_on(Again::WithUpdate), true), "bcmr copy -r s d -u -T");
-        assert_eq!(command(&line, going_on(Again::Resume), false), "bcmr copy -r s d");
+        assert_eq!(command(&line, going_on(Again::WithUpdate, true), true), "bcmr copy -r s d -u -T");
+        assert_eq!(command(&line, going_on(Again::WithUpdate, false), false), "bcmr copy -r s d");
+        assert_eq!(command(&line, going_on(Again::Resume, false), false), "bcmr copy -r s d");
         let s = Summary::default();
         assert_eq!(differences((0, 0), (0, 0), 0, &s), "no differences");
         assert_eq!(

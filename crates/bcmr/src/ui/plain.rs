@@ -125,8 +125,9 @@ impl Plain {
 
     fn difference(&mut self, show: &Show, found: Difference, out: &mut Sink) {
         match found.change {
-            Change::Add => self.add = (self.add.0 + found.files, self.add.1 + found.bytes),
-            Change::Extra => self.extra = (self.extra.0 + found.files, self.extra.1 + found.bytes),
+            // A directory without files is something too.
+            Change::Add => self.add = (self.add.0 + found.files.max(1), self.add.1 + found.bytes),
+            Change::Extra => self.extra = (self.extra.0 + found.files.max(1), self.extra.1 + found.bytes),
             Change::Differ => self.differ += 1,
         }
         if show.quiet {
