@@ -6,6 +6,7 @@
 
 use crate::info::{Info, Kind};
 use crate::retry::retry;
+use crate::sync;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -305,6 +306,14 @@ impl Dir {
     /// file's place cannot hang us; the caller looks at what it got with [`Info::of`].
     pub fn open_file(&self, name: Name<'_>) -> io::Result<OwnedFd> {
         self.open_leaf(name, OFlags::RDONLY | OFlags::NOFOLLOW)
+    }
+
+    /// [`sync::all`] of the file `name`, through no link; of the whole file system where it may not be read.
+    pub fn sync_file(&self, name: Name<'_>) -> io::Result<()> {
+        match self.open_file(name) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => sync::filesystem(self),
+            opened => sync::all(opened?),
+        }
     }
 
     /// As [`Dir::open_file`], through a link.

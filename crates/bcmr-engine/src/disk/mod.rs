@@ -179,6 +179,8 @@ pub(crate) struct Job<'a, D: Files> {
     pub(crate) body: Body<'a, D>,
     /// What it becomes a second name of is in an earlier copy, and nothing of this run.
     pub(crate) from_basis: bool,
+    /// What it becomes a second name of was there before this run, perhaps under more names.
+    pub(crate) of_old: bool,
     /// What has the same content on the destination's file system: its blocks are shared, or copied from there.
     pub(crate) like: Option<D::File>,
     /// The source's own name, to tell of it.
@@ -226,6 +228,7 @@ impl<'a, D: Files> Job<'a, D> {
             is_unlooked: false,
             body,
             from_basis: false,
+            of_old: false,
             like: None,
             src: name,
             attributes,
@@ -426,6 +429,8 @@ pub(crate) trait Files: Dirs {
     fn sync_range(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     /// Contents and metadata onto stable storage.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
+    /// The same of a file that is known by its name, or of more than that.
+    fn sync_named(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
     /// Starts writing a range out. An error is one of writing, and a later sync need not tell it again (R5).
     fn write_behind(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     /// Drops the pages of a range that is on stable storage from the page cache (`bytes` 0: to the end). A hint.

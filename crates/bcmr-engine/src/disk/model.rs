@@ -977,6 +977,10 @@ impl Files for Model {
         Model::sync(self, "sync data", What::Data, file.id)
     }
 
+    fn sync_named(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
+        self.sync_file(&self.open_to_read(dir, name)?)
+    }
+
     fn sync_range(&self, file: &Handle, at: u64, bytes: u64) -> io::Result<()> {
         Model::sync(self, "sync range", What::Range(at, at + bytes), file.id)
     }

@@ -201,8 +201,10 @@ fn seal_job(
         (false, Some(there)) if !in_place => Some(there.mode & 0o777),
         // The stage of a resumable copy is born private, whatever the file is to be.
         (false, None) if stage::is_part(job.name_now()) => Some(mode_at_birth(dir, job.info.mode, keep)),
-        // So is what waits for its owner, and what its owner must write attributes to.
-        (false, None) if p.owner || p.xattr && job.info.mode & 0o200 == 0 => {
+        // So is what waits for its owner, what replaces something that is no file, and what its owner must write attributes to.
+        (false, None)
+            if p.owner || !in_place && job.there.is_some() || p.xattr && job.info.mode & 0o200 == 0 =>
+        {
             (job.info.kind == Kind::File).then(|| mode_at_birth(dir, job.info.mode, keep))
         }
         _ => None,

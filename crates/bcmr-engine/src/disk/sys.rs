@@ -354,6 +354,10 @@ impl Files for Sys {
         sync::data(file)
     }
 
+    fn sync_named(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
+        dir.sync_file(name)
+    }
+
     fn sync_range(&self, file: &OwnedFd, at: u64, bytes: u64) -> io::Result<()> {
         sync::range(file, at, bytes)
     }

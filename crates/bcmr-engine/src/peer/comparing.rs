@@ -156,8 +156,8 @@ pub(crate) fn comparing_some<'a>(
 }
 
 impl Excludes for Far {
-    fn leaves_out(&self, name: Name<'_>, is_dir: bool, filter: &Filter) -> bool {
-        let path = || relative(self.node.names().iter().map(|n| n.bytes()).chain([name.bytes()]));
+    fn leaves_out(&self, below: &[&[u8]], is_dir: bool, filter: &Filter) -> bool {
+        let path = || relative(self.node.names().iter().map(|n| n.bytes()).chain(below.iter().copied()));
         !filter.is_empty() && filter.excludes(&path(), is_dir, None)
     }
 }

@@ -32,6 +32,7 @@ use crate::receiver::extraneous::Extraneous;
 use crate::receiver::held::HeldNames;
 use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
+use crate::receiver::partly::SparedBelow;
 use crate::receiver::plan::Proof;
 use crate::receiver::run_files::RunFiles;
 use crate::sender::filter::Filter;
@@ -115,8 +116,11 @@ impl LandHooks<Far> for FarHooks<'_> {
     fn proves(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.ledger.proves)
     }
-    fn in_the_way(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> bool {
-        self.extraneous.as_ref().is_some_and(|extraneous| extraneous.in_the_way(&slot.dst, to, there))
+    fn in_the_way(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> Result<bool> {
+        let Some(extraneous) = &self.extraneous else { return Ok(false) };
+        let excludes = |below: &[&[u8]], is_dir: bool| slot.src.leaves_out(below, is_dir, &self.filter);
+        let excludes: Option<&SparedBelow<'_>> = if self.filter.is_empty() { None } else { Some(&excludes) };
+        extraneous.in_the_way(&slot.dst, to, there, excludes)
     }
     fn keep_old(&self, slot: &Slot<Far>, jobs: &mut [Job<'_, Sys>]) {
         self.aside.iter().for_each(|aside| aside.keep(&slot.dst, jobs));
@@ -548,10 +552,11 @@ impl Destination<Far> for WireLanding<'_> {
     fn listed(&self, pair: &Slot<Far>) {
         let Some(extraneous) = &self.desk.hooks.extraneous else { return };
         let (src, filter) = (&pair.src, &self.desk.hooks.filter);
-        let excludes = |name: Name<'_>, is_dir: bool| src.leaves_out(name, is_dir, filter);
+        let excludes = |below: &[&[u8]], is_dir: bool| src.leaves_out(below, is_dir, filter);
+        let excludes: Option<&SparedBelow<'_>> = if filter.is_empty() { None } else { Some(&excludes) };
         let times = self.policy.preserve.times.then_some((src.info.atime, src.info.mtime));
         // The sender has said that it has named all there is.
-        if let Err(e) = extraneous.all_met(&pair.dst, times, &excludes, &|_| Ok(false)) {
+        if let Err(e) = extraneous.all_met(&pair.dst, times, excludes, &|_| Ok(false)) {
             self.failed(pair, e);
         }
     }

@@ -148,7 +148,7 @@ impl<'a> Collector<'a> {
                     names.push(0);
                 }
             }
-            let mut names = ListedNames { reader: &mut &*names, separator: 0, base: path };
+            let mut names = ListedNames { reader: &mut &*names, separator: 0, base: path, ended: false };
             walk.list(&mut names, &Target::Into(path.to_owned()), spot)?;
         }
         self.kept()

@@ -14,6 +14,7 @@ use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
 use crate::receiver::aside::Aside;
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
+use crate::receiver::partly::{self, SparedBelow};
 use crate::receiver::unmet::Unmet;
 use crate::remove::{self, NamedRemoval};
 use crate::stage;
@@ -49,11 +50,28 @@ struct Below {
 struct Planned {
     name: NameBuf,
     id: (u64, u64),
+    /// When it came to be: another file may get its number. 0 where that is not told.
+    born: u64,
     kind: Kind,
     going: Going,
     /// Entries that go with it.
     count: u64,
 }
+
+impl Planned {
+    fn of(dir: &Dir, name: Name<'_>, there: &Info, going: Going) -> Planned {
+        let born = dir.btime(name).unwrap_or(0);
+        Planned { name: name.to_owned(), id: there.id(), born, kind: there.kind, going, count: 0 }
+    }
+
+    /// Whether it is what is `there`, which was `born` then.
+    fn is(&self, there: &Info, born: u64) -> bool {
+        there.id() == self.id && there.kind == self.kind && (born == self.born || born.min(self.born) == 0)
+    }
+}
+
+/// Whether a name stays all the same; whether it is a directory.
+type SparesName<'a> = dyn Fn(Name<'_>, bool) -> Result<bool> + 'a;
 
 /// A directory of the destination in which something may go.
 pub(crate) struct At<'d> {
@@ -146,8 +164,8 @@ impl Extraneous {
         if self.takes_excluded() { self.source_has_one() } else { self.met(dst, name) }
     }
 
-    /// M2: the source's listing of what becomes `dst` is complete. `excludes` says what the filter leaves out of names and
-    /// whether they are directories, `is_there` whether the source has a name after all.
+    /// M2: the source's listing of what becomes `dst` is complete. `excludes` says what the filter leaves out, if there is
+    /// one, `is_there` whether the source has a name after all.
     ///
     /// # Errors
     /// What is there, or at the source, cannot be looked at.
@@ -155,7 +173,7 @@ impl Extraneous {
         &self,
         dst: &DestDir<Sys>,
         times: Option<(Time, Time)>,
-        excludes: &dyn Fn(Name<'_>, bool) -> bool,
+        excludes: Option<&SparedBelow<'_>>,
         is_there: &dyn Fn(Name<'_>) -> Result<bool>,
     ) -> Result<()> {
         let Some(unmet) = &dst.unmet else { return Ok(()) };
@@ -166,25 +184,42 @@ impl Extraneous {
             times,
             created_names: &dst.created_names,
         };
-        let spares = |name: Name<'_>, is_dir: bool| {
-            if excludes(name, is_dir) { Ok(!self.takes_excluded()) } else { is_there(name) }
+        let excludes = excludes.filter(|_| !self.takes_excluded());
+        let spares = |name: Name<'_>, is_dir: bool| match excludes {
+            Some(excludes) if excludes(&[name.bytes()], is_dir) => Ok(true),
+            _ => is_there(name),
         };
-        self.listed(&at, unmet, &|name| dst.home.role(name).is_some(), &spares)
+        self.listed(&at, unmet, &|name| dst.home.role(name).is_some(), (&spares, excludes))
     }
 
     /// A directory that is `there` in `dst` has the name of something else of the source. Whether it may go.
-    pub(crate) fn in_the_way(&self, dst: &DestDir<Sys>, name: Name<'_>, there: &Info) -> bool {
+    ///
+    /// # Errors
+    /// The filter leaves out something in it, which stays; or it cannot be looked into.
+    pub(crate) fn in_the_way(
+        &self,
+        dst: &DestDir<Sys>,
+        name: Name<'_>,
+        there: &Info,
+        excludes: Option<&SparedBelow<'_>>,
+    ) -> Result<bool> {
         if dst.unmet.is_none() {
-            return false;
+            return Ok(false);
+        }
+        if let Some(excludes) = excludes.filter(|_| !self.takes_excluded()) {
+            let whole = partly::goes_whole(&dst.dir, name, excludes, |_| Ok(()));
+            if !whole.map_err(|e| Error::os(Op::ListDirectory, dst.node.join(name), e))? {
+                return Err(Error::ours(Code::InTheWay, Op::Replace, dst.node.join(name), Reason::HoldsKept));
+            }
         }
         let (node, created_names) = (&dst.node, &dst.created_names);
         let at = At { dir: &dst.dir, node, id: dst.info.id(), times: None, created_names };
         self.goes(&at, name, there, Going::InTheWay);
-        true
+        Ok(true)
     }
 
     /// Whether what the filter leaves out at the source counts as absent there.
-    fn takes_excluded(&self) -> bool {
+    pub(crate) fn takes_excluded(&self) -> bool {
         self.mirror == Mirror::DeleteExcluded
     }
 
@@ -205,7 +240,7 @@ impl Extraneous {
     }
 
     /// M2: the source's listing of what becomes `at` is complete, and `unmet` is what it has not named. `spares` says of a
-    /// name, and whether it is a directory, that it stays all the same.
+    /// name, and whether it is a directory, that it stays all the same, `excludes` what stays in a directory.
     ///
     /// # Errors
     /// What is there cannot be listed or looked at.
@@ -214,7 +249,7 @@ impl Extraneous {
         at: &At<'_>,
         unmet: &Unmet,
         is_ours: &dyn Fn(Name<'_>) -> bool,
-        spares: &dyn Fn(Name<'_>, bool) -> Result<bool>,
+        (spares, excludes): (&SparesName<'_>, Option<&SparedBelow<'_>>),
     ) -> Result<()> {
         let fail = |op: Op| move |e| Error::os(op, at.node.path(), e);
         let (rest, all) = unmet.rest(&Sys::new(), at.dir).map_err(fail(Op::ListDirectory))?;
@@ -233,18 +268,42 @@ impl Extraneous {
             let Some(info) = looked.map_err(|e| Error::os(Op::Stat, at.node.join(name.as_name()), e))? else {
                 continue;
             };
-            if !spares(name.as_name(), info.kind == Kind::Dir)? {
-                names.push(Planned {
-                    name,
-                    id: info.id(),
-                    kind: info.kind,
-                    going: Going::OnlyThere,
-                    count: 0,
-                });
+            let is_dir = info.kind == Kind::Dir;
+            if spares(name.as_name(), is_dir)? {
+                continue;
+            }
+            let whole = match excludes.filter(|_| is_dir) {
+                Some(excludes) => {
+                    let path = at.node.join(name.as_name());
+                    self.some_go(at, name.as_name(), excludes)
+                        .map_err(|e| Error::os(Op::ListDirectory, path, e))?
+                }
+                None => true,
+            };
+            if whole {
+                names.push(Planned::of(at.dir, name.as_name(), &info, Going::OnlyThere));
             }
         }
         self.add(at, names);
         Ok(())
+    }
+
+    /// What goes of a directory in which the filter leaves something out. Whether all of it does, which is the caller's.
+    fn some_go(&self, at: &At<'_>, name: Name<'_>, excludes: &SparedBelow<'_>) -> io::Result<bool> {
+        partly::goes_whole(at.dir, name, excludes, |part| {
+            let node = part.below.iter().fold(at.node.clone(), |above, name| above.below(name.as_name()));
+            let id = part.dir.info()?.id();
+            let below = At { dir: part.dir, node: &node, id, times: None, created_names: at.created_names };
+            self.counted(part.all);
+            let mut names = Vec::new();
+            for name in part.goes {
+                if let Some(there) = part.dir.look(name.as_name())? {
+                    names.push(Planned::of(part.dir, name.as_name(), &there, Going::OnlyThere));
+                }
+            }
+            self.add(&below, names);
+            Ok(())
+        })
     }
 
     /// M4: whether a directory on this device is on the destination's own file system, so that something in it may go.
@@ -260,8 +319,7 @@ impl Extraneous {
 
     /// What is `there` under a name goes.
     pub(crate) fn goes(&self, at: &At<'_>, name: Name<'_>, there: &Info, going: Going) {
-        let (name, id, kind) = (name.to_owned(), there.id(), there.kind);
-        self.add(at, vec![Planned { name, id, kind, going, count: 0 }]);
+        self.add(at, vec![Planned::of(at.dir, name, there, going)]);
     }
 
     fn add(&self, at: &At<'_>, names: Vec<Planned>) {
@@ -453,9 +511,10 @@ fn reach(root: &Dir, at: &Below) -> Result<Dir> {
 fn still(dir: &Dir, node: &Node, planned: &Planned) -> Result<bool> {
     let shown = || node.join(planned.name.as_name());
     let there = dir.look(planned.name.as_name()).map_err(|e| Error::os(Op::Stat, shown(), e))?;
+    let born = || dir.btime(planned.name.as_name()).unwrap_or(0);
     match there {
         None => Ok(false),
-        Some(info) if info.id() == planned.id && info.kind == planned.kind => Ok(true),
+        Some(info) if planned.is(&info, born()) => Ok(true),
         Some(_) => Err(Error::ours(Code::Refused, Op::Delete, shown(), Reason::BecameAnother)),
     }
 }
@@ -612,8 +671,7 @@ mod tests {
         let go = |name: &str, exchange: &dyn Fn()| {
             let name = NameBuf::new(name.as_bytes()).unwrap();
             let there = dir.stat(name.as_name()).unwrap();
-            let (id, kind, going) = (there.id(), there.kind, Going::OnlyThere);
-            let planned = Planned { name, id, kind, going, count: 0 };
+            let planned = Planned::of(&dir, name.as_name(), &there, Going::OnlyThere);
             exchange();
             delete(&dir, &node, &planned, (0, 0), 1, &tally)
         };

@@ -299,18 +299,14 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
             return Err(Fault::ours(Side::Dest, Op::Replace, Code::Refused, Reason::BecameAnother));
         }
         // R9: what came meanwhile is replaced as well.
-        if !job.only_new
-            && there.kind == Kind::File
-            && !job.there.is_some_and(|t| t.kind == Kind::File)
-            && let Some(file) = &job.file
-        {
-            disk.sync_data(file).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
+        if !job.only_new && there.kind == Kind::File && !job.there.is_some_and(|t| t.kind == Kind::File) {
+            sync_content(disk, dir, job).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
         }
     }
     disk.commit(dir, std::slice::from_mut(job));
     // A second name of what landed before is known by its first.
     let is_second = |own: &Info| matches!(job.body, Body::HardLink(..)) && created.has(own, || Ok(btime));
-    if let Some(own) = own.filter(|own| job.fault.is_none() && !is_second(own)) {
+    if let Some(own) = own.filter(|own| job.fault.is_none() && !job.of_old && !is_second(own)) {
         created.add(&own, job.name, btime);
     }
     Ok(())
@@ -366,7 +362,8 @@ pub(crate) fn is_reserved(dir: &Dir, name: Name<'_>) -> io::Result<bool> {
     Ok(stage::is_alike(name) && home_of(dir)?.role(name).is_some())
 }
 
-/// Gives `name` of one directory its new name in another: a move that stays on its file system.
+/// Gives `name` of one directory its new name in another: a move that stays on its file system. A file that replaces another
+/// is on stable storage before (R9).
 pub(crate) fn give_name(
     from: &Dir,
     name: Name<'_>,
@@ -374,7 +371,15 @@ pub(crate) fn give_name(
     to: Name<'_>,
     only_new: bool,
 ) -> io::Result<()> {
-    if only_new { from.rename_new(name, to_dir, to) } else { from.rename(name, to_dir, to) }
+    if only_new {
+        return from.rename_new(name, to_dir, to);
+    }
+    let is_file =
+        |dir: &Dir, name| dir.look(name).map(|info| info.is_some_and(|info| info.kind == Kind::File));
+    if is_file(to_dir, to)? && is_file(from, name)? {
+        from.sync_file(name)?;
+    }
+    from.rename(name, to_dir, to)
 }
 
 /// Gives what is called `name` in one directory a further name in another.
@@ -404,25 +409,49 @@ pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::
 fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) -> u64 {
     let replaces = |j: &Job<'_, D>| {
         let over_file = j.there.is_some_and(|t| t.kind == Kind::File);
-        j.fault.is_none() && over_file && matches!(j.place, Placement::Stage(_)) && j.file.is_some()
+        j.fault.is_none()
+            && over_file
+            && matches!(j.place, Placement::Stage(_))
+            && (j.file.is_some() || is_linked(j))
     };
     let count = jobs.iter().filter(|j| replaces(j)).count();
     if count >= SYNC_ALL_JOBS_MIN {
         return sync(disk, dir, jobs, true);
     }
     for job in jobs.iter_mut().filter(|j| replaces(j)) {
-        if let Some(Err(e)) = job.file.as_ref().map(|file| disk.sync_data(file)) {
+        if let Err(e) = sync_content(disk, dir, job) {
             job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
         }
     }
     count as u64
 }
 
+/// Whether a job is a further name of a file, of which nothing is open.
+fn is_linked<D: Disk>(job: &Job<'_, D>) -> bool {
+    job.file.is_none() && matches!(job.body, Body::HardLink(..)) && job.info.kind == Kind::File
+}
+
+/// The content that a job's name will have, onto stable storage.
+pub(crate) fn sync_content<D: Disk>(disk: &D, dir: &D::Dir, job: &Job<'_, D>) -> io::Result<()> {
+    match &job.file {
+        Some(file) => disk.sync_data(file),
+        None if is_linked(job) => disk.sync_named(dir, job.name_now()),
+        None => Ok(()),
+    }
+}
+
 /// Returns for how many files it was done.
 fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) -> u64 {
-    let count = jobs.iter().filter(|job| job.fault.is_none() && job.file.is_some()).count() as u64;
+    let has_content = |job: &&Job<'_, D>| job.fault.is_none() && (job.file.is_some() || is_linked(job));
+    let count = jobs.iter().filter(has_content).count() as u64;
     if !many {
         disk.sync(jobs);
+        // The first name may lie where nothing is synced before it is published.
+        for job in jobs.iter_mut().filter(|job| job.fault.is_none() && is_linked(job)) {
+            if let Err(e) = disk.sync_named(dir, job.name_now()) {
+                job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
+            }
+        }
         return count;
     }
     if let Err(e) = disk.sync_all(dir) {

@@ -67,8 +67,11 @@ pub(crate) trait LandHooks<S, D: Disk = Sys>: Sync {
     }
     /// A directory that is not empty has the name `to`, where the source has something else. Whether it is dealt with once
     /// everything else is there.
-    fn in_the_way(&self, _slot: &Slot<S, D>, _to: Name<'_>, _there: &Info) -> bool {
-        false
+    ///
+    /// # Errors
+    /// It holds something that stays.
+    fn in_the_way(&self, _slot: &Slot<S, D>, _to: Name<'_>, _there: &Info) -> Result<bool> {
+        Ok(false)
     }
     /// What jobs are about to replace is kept elsewhere, where that is wanted. A job whose old one cannot be kept has a fault.
     fn keep_old(&self, _: &Slot<S, D>, _jobs: &mut [Job<'_, D>]) {}
@@ -385,7 +388,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             return Err(Self::stays(pair, name, to));
         }
         if self.policy.preserve.links && info.nlink > 1 {
-            self.first_landed(info, dst, to);
+            self.first_landed(info, dst, to, true);
         }
         if info.kind == Kind::File && !self.once_more().load(Ordering::Relaxed) {
             self.tally.watch.progress.was_there(info.size);
@@ -461,7 +464,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         match self.disk.remove_dir(&dst.dir, to) {
             Ok(()) => Ok(Decision::Create),
             Err(e) if matches!(e.raw_os_error(), Some(errno::ENOTEMPTY | errno::EEXIST)) => {
-                if self.hooks.in_the_way(pair, to, there) {
+                if self.hooks.in_the_way(pair, to, there)? {
                     pair.mark_incomplete();
                     return Ok(Decision::Skip);
                 }
@@ -505,7 +508,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         // move, which leaves what only looks the same where it is: no other name of it goes for that.
         let stays = self.hooks.takes_away();
         if self.policy.preserve.links && info.nlink > 1 && !stays && self.chooser.is_there(info, there) {
-            self.first_landed(info, dst, to);
+            self.first_landed(info, dst, to, true);
         }
         Ok(())
     }
@@ -526,10 +529,10 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     }
 
     /// Further names of the same source become links to `name` in `dst`.
-    fn first_landed(&self, info: &Info, dst: &DestDir<D>, name: Name<'_>) {
+    fn first_landed(&self, info: &Info, dst: &DestDir<D>, name: Name<'_>, was_there: bool) {
         // Links that are followed are names too, and they are not counted.
         let names = if self.policy.follow == Follow::Never { info.nlink } else { u64::MAX };
-        self.links.landed(info, names, dst, name);
+        self.links.landed(info, names, (dst, name), was_there);
     }
 
     /// Files that are open at a time while a batch lands in `pair`.
@@ -602,8 +605,12 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         self.hooks.give_back(pair, jobs);
         self.timed(began, pair, jobs);
         // R5: what a sync of all of it loses may be any run's, and one of the directory loses names made before as well.
-        let lost_all = |f: &Fault| f.op == SYNC_ALL;
-        if owed.is_err() || jobs.iter().any(|j| j.fault.as_ref().is_some_and(lost_all)) {
+        // What a further name leads to is lost under its first name too.
+        let is_lost = |job: &Job<'_, D>| {
+            let is_link = matches!(job.body, Body::HardLink(..));
+            job.fault.as_ref().is_some_and(|f| f.op == SYNC_ALL || is_link && f.op == Op::Sync)
+        };
+        if owed.is_err() || jobs.iter().any(is_lost) {
             self.devices().doubt(&pair.dst);
         }
         match owed {
@@ -764,7 +771,8 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
         } else {
             if first_name && !linking {
-                self.first_landed(&job.info, &pair.dst, dst_name);
+                let was_there = matches!(job.body, Body::Kept) || matches!(job.place, Placement::There);
+                self.first_landed(&job.info, &pair.dst, dst_name, was_there);
             }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
@@ -887,7 +895,8 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         for left in (0..LINK_TRIES).rev() {
             match self.second(pair, name, to, info, landed) {
                 Ok(Some((dir, job))) => {
-                    let mut jobs = vec![Job { body: Body::HardLink(&*dir, landed.name()), ..job }];
+                    let body = Body::HardLink(&*dir, landed.name());
+                    let mut jobs = vec![Job { body, of_old: landed.was_there, ..job }];
                     if self.land(hand, pair, &mut jobs, Way::Alone, 1, left > 0).is_empty() {
                         return;
                     }
@@ -924,7 +933,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         {
             // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
             if !self.once_more().load(Ordering::Relaxed) {
-                self.tally.others.fetch_add(1, Ordering::Relaxed);
+                self.tally.kept.fetch_add(1, Ordering::Relaxed);
             }
             self.dirs.done_one();
             if info.kind == Kind::File {

@@ -27,6 +27,8 @@ pub(crate) struct FirstName<D: Disk> {
     at: LandedName<D>,
     /// The source's, when what landed was read.
     info: Info,
+    /// It was there before this run, perhaps under more names.
+    pub(crate) was_there: bool,
 }
 
 impl<D: Disk> FirstName<D> {
@@ -198,9 +200,15 @@ impl<D: Disk> LinkTable<D> {
         matches!(self.inodes().get(&info.id()), Some(InodeState::There { at, .. }) if at.is_of(info))
     }
 
-    /// The first of `names` is there.
-    pub(crate) fn landed(&self, info: &Info, names: u64, dir: &DestDir<D>, name: Name<'_>) {
-        let at = FirstName { at: LandedName::new(dir, name), info: *info };
+    /// The first of `names` is there; whether it was before this run.
+    pub(crate) fn landed(
+        &self,
+        info: &Info,
+        names: u64,
+        (dir, name): (&DestDir<D>, Name<'_>),
+        was_there: bool,
+    ) {
+        let at = FirstName { at: LandedName::new(dir, name), info: *info, was_there };
         let left = names.saturating_sub(1);
         self.inodes().insert(info.id(), InodeState::There { at: Arc::new(at), left });
         self.change.notify_all();
@@ -236,7 +244,7 @@ mod tests {
         assert!(links.claim_first(&info) && !links.claim_first(&info));
         links.gave_up(&info);
         assert!(links.claim_first(&info), "the next name may try");
-        links.landed(&info, info.nlink, &dest, name.as_name());
+        links.landed(&info, info.nlink, (&dest, name.as_name()), false);
         links.gave_up(&info);
         for _ in 1..info.nlink {
             match links.claim(&info) {
@@ -294,14 +302,14 @@ mod tests {
         ] {
             let links: LinkTable<Sys> = LinkTable::new();
             assert!(links.claim_first(&info));
-            links.landed(&info, info.nlink, &dest, name.as_name());
+            links.landed(&info, info.nlink, (&dest, name.as_name()), false);
             assert_eq!(links.has(&now), is_second, "{what}");
             assert!(!links.claim_first(&now), "{what}: whether it is the first is to be asked later");
             assert_eq!(matches!(links.claim(&now), Some(Claim::Second(_))), is_second, "{what}");
             if !is_second {
                 // It lands itself, and further names are links to it.
                 assert!(links.claim(&now).is_none(), "{what}: nobody else lands it meanwhile");
-                links.landed(&now, now.nlink, &dest, name.as_name());
+                links.landed(&now, now.nlink, (&dest, name.as_name()), false);
                 assert!(matches!(links.claim(&now), Some(Claim::Second(_))), "{what}");
             }
         }

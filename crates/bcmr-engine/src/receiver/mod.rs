@@ -30,6 +30,7 @@ pub(crate) mod links;
 pub(crate) mod losses;
 #[cfg(test)]
 mod names_tests;
+pub(crate) mod partly;
 pub(crate) mod plan;
 pub(crate) mod recorder;
 pub(crate) mod resumable;

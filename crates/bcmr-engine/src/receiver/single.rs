@@ -5,10 +5,10 @@
 //! that the old file had cannot be given to the new one, nothing is replaced: the caller then writes into the old one.
 
 use crate::disk::sys::{Hand, Sys};
-use crate::disk::{Attributes, Dirs, Fault, Files, Fill, Job, Keep, Phases, Placement, Side};
+use crate::disk::{Attributes, Dirs, Fault, Fill, Job, Keep, Phases, Placement, Side};
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Io, Strictness};
-use crate::receiver::land::home_of;
+use crate::receiver::land::{give_name, home_of, sync_content};
 use crate::stage::{self, Home};
 use fastcopy::dir::{Dir, Lock, Name};
 use fastcopy::meta::{self, Info, Kind};
@@ -122,7 +122,7 @@ impl Single {
         if replaces && job.fault.is_none() {
             if let Some(lost) = job.lost.pop() {
                 job.fault = Some(lost);
-            } else if let Some(Err(e)) = job.file.as_ref().map(|file| self.disk.sync_data(file)) {
+            } else if let Err(e) = sync_content(&self.disk, dir, &job) {
                 // R9: the old content goes only when the new one is on stable storage.
                 job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
             }
@@ -172,10 +172,7 @@ impl Single {
         to: (&Folder, Name<'_>),
         only_new: bool,
     ) -> io::Result<()> {
-        if only_new {
-            return from.0.dir.rename_new(from.1, &to.0.dir, to.1);
-        }
-        from.0.dir.rename(from.1, &to.0.dir, to.1)
+        give_name(&from.0.dir, from.1, &to.0.dir, to.1, only_new)
     }
 
     /// Each gets the other's name.

@@ -44,6 +44,9 @@ mod proof {
     const TOP: &[u8] = b"tree";
     const SMALL_BYTES: usize = 700;
     const CHECKPOINT_BYTES: u64 = 2 * BLOCK_BYTES;
+    /// What is at the destination before, where there is anything: it is replaced by a file and by a further name of one.
+    const OLD_NAMES: [&str; 2] = ["a", LINKED];
+    const LINKED: &str = "linked";
     const LARGE_BYTES: usize = 3 * BLOCK_BYTES as usize + 100;
     const DIRS_FIRST: u64 = 0;
     /// Files of a directory that land in one batch.
@@ -176,6 +179,8 @@ mod proof {
             let mut files = vec![small("a", 1), small("b", 2), small("c", 3)];
             let mut others = vec![small("d", 6)];
             others.push(second_name("second", &mut files[1]));
+            // Where directories come first, its other name is in one that has no name yet.
+            files.push(second_name(LINKED, &mut others[0]));
             if verb == Verb::Resumable {
                 files.push(file("large", LARGE_BYTES, 4));
             }
@@ -222,7 +227,9 @@ mod proof {
             if model.make_dir(&root, name, 0o700).is_ok()
                 && let Ok(there) = model.open_dir(&root, name)
             {
-                model.old_file(&there, b"a", &self.old());
+                for name in OLD_NAMES {
+                    model.old_file(&there, name.as_bytes(), &self.old());
+                }
             }
         }
 
@@ -492,16 +499,17 @@ mod proof {
         let is_merged = std::ptr::eq(source, &scene.source) && scene.before != Before::Nothing;
         let whole = scene.appears_whole() && !is_merged && missing == Missing::Nothing;
         for file in &source.files {
+            let is_over = is_merged && OLD_NAMES.iter().any(|name| name.as_bytes() == file.name.bytes());
             let Some(node) = names.get(file.name.bytes()).map(|id| &image.nodes[id]) else {
-                let was_there = is_merged && scene.before == Before::Directory;
-                if whole && !file.is_second || was_there && file.name.bytes() == b"a" {
+                let was_there = is_over && scene.before == Before::Directory;
+                if whole && !file.is_second || was_there {
                     return Err(format!("R1: a directory is there without {:?}", file.name));
                 }
                 continue;
             };
             let is_new = *node.data == file.bytes
                 && (!scene.is_durable() || node.mtime == file.info.mtime && node.mode == file.info.mode);
-            let is_old = is_merged && file.name.bytes() == b"a" && *node.data == scene.old();
+            let is_old = is_over && *node.data == scene.old();
             if !is_new && !is_old {
                 return Err(format!("R1: {:?} is {} bytes of something", file.name, node.data.len()));
             }
@@ -519,10 +527,13 @@ mod proof {
         let top = image.id_at(&[TOP]).ok_or("the top is not there")?;
         names_hold(image, scene, Missing::Nothing)?;
         complete_in(image, top, &scene.source, true)?;
-        match (image.id_at(&[TOP, b"b"]), image.id_at(&[TOP, b"one", b"second"])) {
-            (first, second) if first == second => Ok(()),
-            _ => Err("two names of one file are two files".into()),
+        let one = [[&b"one"[..], b"second"], [b"one", b"d"]];
+        for (name, [dir, other]) in [&b"b"[..], LINKED.as_bytes()].into_iter().zip(one) {
+            if image.id_at(&[TOP, name]) != image.id_at(&[TOP, dir, other]) {
+                return Err("two names of one file are two files".into());
+            }
         }
+        Ok(())
     }
 
     fn complete_in(image: &Image, id: Id, source: &SourceDir, sealed: bool) -> Found {
@@ -600,13 +611,17 @@ mod proof {
         if scene.before != Before::Directory {
             return Ok(());
         }
-        let new = &scene.source.files[0].bytes;
-        match image.at(&[TOP, b"a"]) {
-            Some(node) if *node.data == *new || *node.data == scene.old() => Ok(()),
-            other => {
-                Err(format!("R9: what was replaced is {:?} bytes of something", other.map(|n| n.data.len())))
+        for name in OLD_NAMES {
+            let new = &file_at(&scene.source, &[name.as_bytes()]).bytes;
+            match image.at(&[TOP, name.as_bytes()]) {
+                Some(node) if *node.data == *new || *node.data == scene.old() => {}
+                other => {
+                    let there = other.map(|n| n.data.len());
+                    return Err(format!("R9: what was replaced by {name} is {there:?} bytes of something"));
+                }
             }
         }
+        Ok(())
     }
 
     /// Everything that must hold at any moment: as programs see it, and after a power cut. Returns the states that the
@@ -744,7 +759,7 @@ mod proof {
     fn without_any_one_sync_of_a_tree_the_proof_fails() {
         let new = |verb| Scene::new(verb, Durability::Medium, Before::Nothing, 0);
         let there = |durability| Scene::new(Verb::Copy, durability, Before::Directory, 0);
-        let without: [(&str, Scene, Lie); 6] = [
+        let without: [(&str, Scene, Lie); 7] = [
             ("syncfs before a tree is published", new(Verb::Copy), |a| {
                 a.what == What::All && !has_new(a, TOP)
             }),
@@ -754,6 +769,9 @@ mod proof {
             }),
             ("syncfs before marks are taken away", new(Verb::Resumable), |a| a.what == What::All),
             ("fdatasync of what replaces a file", there(Durability::Cache), |a| a.what == What::Data),
+            ("fsync of what replaces one as its further name", there(Durability::Cache), |a| {
+                a.what == What::File
+            }),
             ("syncfs before a source is taken away", new(Verb::Move), |a| {
                 a.what == What::All && has_new(a, TOP)
             }),

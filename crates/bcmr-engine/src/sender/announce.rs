@@ -112,7 +112,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
                 }
             }),
             ToSend::Names { base, dir, reader, separator, extent } => {
-                self.listed(base, &dir, ListedNames { reader, separator, base }, extent)
+                self.listed(base, &dir, ListedNames { reader, separator, base, ended: false }, extent)
             }
         };
         if let Err(e) = walked {

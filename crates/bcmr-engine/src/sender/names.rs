@@ -48,17 +48,22 @@ pub(crate) struct ListedNames<'r> {
     pub(crate) reader: &'r mut (dyn BufRead + Send),
     pub(crate) separator: u8,
     pub(crate) base: &'r Path,
+    /// It cannot be read any further.
+    pub(crate) ended: bool,
 }
 
 impl Iterator for ListedNames<'_> {
     type Item = Result<Vec<NameBuf>>;
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
+        while !self.ended {
             let mut line = Vec::new();
             match self.reader.read_until(self.separator, &mut line) {
-                Ok(0) => return None,
+                Ok(0) => break,
                 Ok(_) => {}
-                Err(e) => return Some(Err(Error::os(Op::ReadListOfNamesBelow, self.base, e))),
+                Err(e) => {
+                    self.ended = true;
+                    return Some(Err(Error::os(Op::ReadListOfNamesBelow, self.base, e)));
+                }
             }
             if line.last() == Some(&self.separator) {
                 line.pop();
@@ -87,5 +92,6 @@ impl Iterator for ListedNames<'_> {
                 None => refused(Reason::NoSuchName),
             };
         }
+        None
     }
 }

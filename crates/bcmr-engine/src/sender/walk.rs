@@ -129,15 +129,20 @@ impl SourceDir {
         false
     }
 
-    /// The path of `name` relative to the operand, for the filter: rules are about what is inside.
-    fn relative(&self, name: Name<'_>) -> PathBuf {
-        filter::relative(self.node.names().iter().map(|n| n.bytes()).chain([name.bytes()]))
+    /// The path below `self`, relative to the operand, for the filter: rules are about what is inside.
+    fn relative(&self, below: &[&[u8]]) -> PathBuf {
+        filter::relative(self.node.names().iter().map(|n| n.bytes()).chain(below.iter().copied()))
     }
 
     /// Whether the filter leaves `name` out, by what was seen of it: its [`Info`], or whether it is a directory, where its
     /// size is to decide nothing.
     pub(crate) fn excludes(&self, name: Name<'_>, seen: impl Into<Seen>, filter: &Filter) -> bool {
-        !filter.is_empty() && filter.excludes(&self.relative(name), seen, self.ignores.as_ref())
+        self.excludes_below(&[name.bytes()], seen, filter)
+    }
+
+    /// The same of what these names lead to from here, by the rules that reign here.
+    pub(crate) fn excludes_below(&self, below: &[&[u8]], seen: impl Into<Seen>, filter: &Filter) -> bool {
+        !filter.is_empty() && filter.excludes(&self.relative(below), seen, self.ignores.as_ref())
     }
 
     /// What tells `name` in it from other sources.

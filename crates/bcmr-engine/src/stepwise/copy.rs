@@ -473,7 +473,7 @@ impl Copier<'_> {
         let body = Body::HardLink(&from_folder.dir, from_name);
         let attributes = Attributes::At(&from_folder.dir, from_name);
         let place = folder.stage().map_err(fault_error)?;
-        let mut job = Job::new(name, place, info, None, body, attributes);
+        let mut job = Job::new(name, place, info, there, body, attributes);
         job.only_new = !(replace || pair.replace);
         let keep = self.keep_for(folder);
         self.single

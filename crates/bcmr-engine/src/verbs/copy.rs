@@ -20,6 +20,7 @@ use crate::receiver::dir_task::{Origin, Slot};
 use crate::receiver::extraneous::Extraneous;
 use crate::receiver::lander::{LandHooks, Lander, Retry, SourceSeen};
 use crate::receiver::links::Claim;
+use crate::receiver::partly::SparedBelow;
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::small::{Asks, Opened, SmallFiles};
@@ -55,7 +56,6 @@ type CopyWorker<'p, 'w, 'a> = WalkWorker<'p, 'w, Run<'a>>;
 pub(crate) struct Run<'a> {
     pub(crate) disk: &'a Sys,
     policy: &'a CopyPolicy,
-    filter: Filter,
     pub(crate) desk: Lander<'a, SourceDir, CopyHooks>,
     /// Top directories made by this run: met again as a source, they would be copied into themselves.
     made: Mutex<Vec<(u64, u64)>>,
@@ -63,6 +63,7 @@ pub(crate) struct Run<'a> {
 
 /// What is kept of what landed.
 pub(crate) struct CopyHooks {
+    filter: Filter,
     /// A move removes it at the source.
     pub(crate) ledger: Option<Ledger<SourceDir>>,
     /// Where hashes go.
@@ -109,8 +110,11 @@ impl LandHooks<SourceDir> for CopyHooks {
     fn proves(&self) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| ledger.proves)
     }
-    fn in_the_way(&self, slot: &DirPair, to: Name<'_>, there: &Info) -> bool {
-        self.extraneous.as_ref().is_some_and(|extraneous| extraneous.in_the_way(&slot.dst, to, there))
+    fn in_the_way(&self, slot: &DirPair, to: Name<'_>, there: &Info) -> Result<bool> {
+        let Some(extraneous) = &self.extraneous else { return Ok(false) };
+        let excludes = |below: &[&[u8]], is_dir: bool| slot.src.excludes_below(below, is_dir, &self.filter);
+        let excludes: Option<&SparedBelow<'_>> = if self.filter.is_empty() { None } else { Some(&excludes) };
+        extraneous.in_the_way(&slot.dst, to, there, excludes)
     }
     fn keep_old(&self, slot: &DirPair, jobs: &mut [Job<'_, Sys>]) {
         self.aside.iter().for_each(|aside| aside.keep(&slot.dst, jobs));
@@ -200,7 +204,9 @@ pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Resul
     let manifest = request.manifest.as_deref();
     match request.names {
         None => {
+            let was_guess = matches!(request.target, Target::Guess(_));
             let target = operands::same_target(&request.sources, request.target, &policy);
+            operands::tell_marked(&watch, was_guess, &target);
             let count = request.sources.len();
             operands::make_path(&operands::Reach::Anywhere, &target, count, &policy)?;
             let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Through)?;
@@ -218,7 +224,8 @@ pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Resul
             };
             let to = request.target.path().clone();
             run.desk.hooks.manifest = manifest.map(|file| Manifest::begin(file, Some(to))).transpose()?;
-            let mut names = ListedNames { reader: &mut *list.reader, separator: list.separator, base };
+            let mut names =
+                ListedNames { reader: &mut *list.reader, separator: list.separator, base, ended: false };
             run.list(&mut names, &request.target)?;
         }
     }
@@ -232,13 +239,10 @@ impl<'a> Run<'a> {
         watch: Watch<'a>,
         ledger: Option<Ledger<SourceDir>>,
     ) -> Result<Run<'a>> {
-        let desk = Lander::new(
-            disk,
-            policy,
-            Tally::new(watch),
-            CopyHooks { ledger, manifest: None, extraneous: None, round: None, aside: None },
-        );
-        Ok(Run { disk, policy, filter: Filter::new(&policy.filter)?, desk, made: Mutex::new(Vec::new()) })
+        let filter = Filter::new(&policy.filter)?;
+        let hooks = CopyHooks { filter, ledger, manifest: None, extraneous: None, round: None, aside: None };
+        let desk = Lander::new(disk, policy, Tally::new(watch), hooks);
+        Ok(Run { disk, policy, desk, made: Mutex::new(Vec::new()) })
     }
 
     fn walk(&self) -> Walk<'_, Self> {
@@ -247,7 +251,13 @@ impl<'a> Run<'a> {
 
     /// A walk that goes on from another one, whose holds it drops.
     pub(crate) fn walk_with(&self, dropped: WalkDropped<Self>) -> Walk<'_, Self> {
-        Walk { to: self, policy: self.policy, filter: &self.filter, jobs: self.policy.jobs, dropped }
+        Walk {
+            to: self,
+            policy: self.policy,
+            filter: &self.desk.hooks.filter,
+            jobs: self.policy.jobs,
+            dropped,
+        }
     }
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
@@ -581,15 +591,18 @@ impl Destination<SourceDir> for Run<'_> {
 
     fn listed(&self, pair: &DirPair) {
         let Some(extraneous) = &self.desk.hooks.extraneous else { return };
-        let src = &pair.src;
+        let (src, filter) = (&pair.src, &self.desk.hooks.filter);
         // M2: a listing during which names were exchanged may have missed one.
         let is_there = |name: Name<'_>| {
             let there = src.dir.look(name).map_err(|e| Error::os(Op::Stat, src.node.join(name), e))?;
-            Ok(there.is_some())
+            // What counts as absent there was left out by what it is at the source.
+            let is_out = |info: &Info| extraneous.takes_excluded() && src.excludes(name, info, filter);
+            Ok(there.is_some_and(|info| !is_out(&info)))
         };
-        let excludes = |name: Name<'_>, is_dir: bool| src.excludes(name, is_dir, &self.filter);
+        let excludes = |below: &[&[u8]], is_dir: bool| src.excludes_below(below, is_dir, filter);
+        let excludes: Option<&SparedBelow<'_>> = if filter.is_empty() { None } else { Some(&excludes) };
         let times = self.policy.preserve.times.then_some((src.info.atime, src.info.mtime));
-        if let Err(e) = extraneous.all_met(&pair.dst, times, &excludes, &is_there) {
+        if let Err(e) = extraneous.all_met(&pair.dst, times, excludes, &is_there) {
             self.failed(pair, e);
         }
     }

@@ -36,7 +36,8 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
                 let note = Reason::OneSourceDirectory;
                 return Err(Error::ours(Code::Usage, Op::Copy, request.target.path(), note));
             };
-            let mut names = ListedNames { reader: &mut *list.reader, separator: list.separator, base };
+            let mut names =
+                ListedNames { reader: &mut *list.reader, separator: list.separator, base, ended: false };
             survey.list(&mut names, &request.target)?;
         }
     }

@@ -8,7 +8,7 @@ use crate::disk::sys::Sys;
 use crate::disk::{Attributes, Dirs, Fault};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
-use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
+use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Target, Verify};
 use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::created_names::{CreatedNames, TAKEN};
 use crate::receiver::directories::not_empty;
@@ -39,7 +39,9 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let proves = request.policy.verify != Verify::Off;
     let policy = moving(request.policy);
     let disk = Sys::with(policy.io);
+    let was_guess = matches!(request.target, Target::Guess(_));
     let target = operands::marked_target(&request.sources, request.target, policy.follow);
+    operands::tell_marked(&watch, was_guess, &target);
     let count = request.sources.len();
     operands::make_path(&operands::Reach::Anywhere, &target, count, &policy)?;
     let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Itself)?;

@@ -173,9 +173,17 @@ impl Resolved {
 
     /// Where a source of this description goes: with `-C`, DST that is marked as its copy means itself.
     pub(crate) fn of_source(&self, info: &Info) -> &Where {
+        match &self.itself {
+            Some(itself) if self.goes_on(info) => itself,
+            _ => &self.to,
+        }
+    }
+
+    /// Whether DST is marked as the copy of this source, and so means itself.
+    pub(crate) fn goes_on(&self, info: &Info) -> bool {
         match (&self.to, &self.itself) {
-            (Where::Into(place), Some(itself)) if tree::is_marked(&Sys::new(), &place.dir, info) => itself,
-            (to, _) => to,
+            (Where::Into(place), Some(_)) => tree::is_marked(&Sys::new(), &place.dir, info),
+            _ => false,
         }
     }
 
@@ -401,6 +409,13 @@ pub(crate) fn tell_new(watch: &Watch<'_>, target: &Target, to: &Where) {
     if let (Target::Guess(_), Where::Name { dir, name, .. }) = (target, to)
         && dir.dir.look(name.as_name()).is_ok_and(|there| there.is_none())
     {
+        watch.front.event(Event::NewTarget);
+    }
+}
+
+/// The same where a guess was settled by what an earlier run has begun there.
+pub(crate) fn tell_marked(watch: &Watch<'_>, was_guess: bool, target: &Target) {
+    if was_guess && matches!(target, Target::Exactly(_)) {
         watch.front.event(Event::NewTarget);
     }
 }

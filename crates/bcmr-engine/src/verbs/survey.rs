@@ -13,6 +13,7 @@ use crate::policy::{CopyPolicy, Follow, Mirror, Privileged, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dir_task::{DirTask, Hold, Origin};
 use crate::receiver::land;
+use crate::receiver::partly;
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
@@ -107,13 +108,13 @@ impl SurveyedDir {
 
 /// A source directory, here or on another machine, as far as what only the destination has depends on it.
 pub(crate) trait Excludes: Origin {
-    /// Whether the filter leaves `name` out.
-    fn leaves_out(&self, name: Name<'_>, is_dir: bool, filter: &Filter) -> bool;
+    /// Whether the filter leaves out what these names lead to from here.
+    fn leaves_out(&self, below: &[&[u8]], is_dir: bool, filter: &Filter) -> bool;
 }
 
 impl Excludes for SourceDir {
-    fn leaves_out(&self, name: Name<'_>, is_dir: bool, filter: &Filter) -> bool {
-        self.excludes(name, is_dir, filter)
+    fn leaves_out(&self, below: &[&[u8]], is_dir: bool, filter: &Filter) -> bool {
+        self.excludes_below(below, is_dir, filter)
     }
 }
 
@@ -311,7 +312,7 @@ impl<'a> Survey<'a> {
     /// Whether a name that only the destination has is told: not where the filter would leave it out of the source.
     fn is_extra<S: Excludes>(&self, pair: &SurveyDir<S>, name: Name<'_>, kind: Option<Kind>) -> bool {
         self.policy.mirror == Mirror::DeleteExcluded
-            || !pair.src.leaves_out(name, kind == Some(Kind::Dir), &self.filter)
+            || !pair.src.leaves_out(&[name.bytes()], kind == Some(Kind::Dir), &self.filter)
     }
 
     /// M5: whether an unfinished copy needs it to go on. The end of a plan that compares does not tell it either.
@@ -337,7 +338,7 @@ impl<'a> Survey<'a> {
     }
 
     /// Tells some of what only the destination has in a directory.
-    fn tell_extras<S>(
+    fn tell_extras<S: Excludes>(
         &self,
         buffers: &mut SurveyBuffers,
         pair: &SurveyDir<S>,
@@ -352,9 +353,40 @@ impl<'a> Survey<'a> {
             if self.is_unfinished(dir, name) {
                 continue;
             }
-            self.visit.extra(dir, name, pair.dst.path.join(os(name)), &mut buffers.found);
+            let path = pair.dst.path.join(os(name));
+            match self.some_stays(buffers, pair, (dir, name), &path) {
+                Ok(false) => self.visit.extra(dir, name, path, &mut buffers.found),
+                Ok(true) => {}
+                Err(e) => buffers.found.push(Found::Failed(Error::os(Op::ListDirectory, path, e))),
+            }
             self.settle(buffers);
         }
+    }
+
+    /// Whether the filter leaves out something in a directory that only the destination has; then the rest is told.
+    fn some_stays<S: Excludes>(
+        &self,
+        buffers: &mut SurveyBuffers,
+        pair: &SurveyDir<S>,
+        (dir, name): (&Dir, Name<'_>),
+        path: &Path,
+    ) -> io::Result<bool> {
+        let asks = !self.filter.is_empty() && self.policy.mirror != Mirror::DeleteExcluded;
+        if !asks || !dir.look(name)?.is_some_and(|info| info.kind == Kind::Dir) {
+            return Ok(false);
+        }
+        let excludes = |below: &[&[u8]], is_dir: bool| pair.src.leaves_out(below, is_dir, &self.filter);
+        let above = path.parent().unwrap_or(path);
+        let whole = partly::goes_whole(dir, name, &excludes, |part| {
+            self.visit.counted(part.all);
+            let at = part.below.iter().fold(above.to_owned(), |at, name| at.join(os(name.as_name())));
+            for name in part.goes {
+                let name = name.as_name();
+                self.visit.extra(part.dir, name, at.join(os(name)), &mut buffers.found);
+            }
+            Ok(())
+        })?;
+        Ok(!whole)
     }
 
     /// A directory that things go into.

@@ -793,7 +793,8 @@ fn ctrl_c_leaves_complete_files_and_no_stage_and_says_how_to_go_on() {
         let mut run = standing_still(&src, &dst, lines);
         run.interrupt();
         let ran = run.wait().code(130).says("stopped").says("hint: ").says("run: ");
-        assert!(ran.err.contains("again") || ran.err.contains("-u"), "{}", ran.err);
+        // What was there before may be newer than what is to replace it.
+        assert!(!ran.err.contains(" -u"), "{}", ran.err);
         assert_no_litter(tmp.path());
         assert_only_complete(&want, &dst);
         // The twin: the same command again does the rest.

@@ -1,4 +1,4 @@
-//! `--sync` where the destination is more than one file system: exit 0 speaks for all of them.
+//! What is on stable storage, and when: `--sync` where the destination is more than one file system, and what replaces a file.
 
 use crate::common::remote::*;
 use crate::common::*;
@@ -67,4 +67,43 @@ fn the_times_of_a_directory_that_was_there_are_synced() {
     fs::write(src.join("sub/a"), "B").unwrap();
     let said = traced(&log, "-rT --sync", &src, &dst);
     assert!(!said.contains("syncfs("), "{said}");
+}
+
+/// R9: also what takes the place of a file as a further name, or by a rename of its own; by bcmr's words and by GNU's.
+#[test]
+fn what_replaces_a_file_is_synced_before_however_it_comes() {
+    needs!(has_tool("strace"), "there is no strace");
+    for words in [
+        "copy --archive -T s d",
+        "copy --archive -T --update=different s d",
+        "sync s d",
+        "cp -aT s d",
+        "cp -lf s/a d/a",
+        "cp s/a d/a",
+        "mv -f s/a d/a",
+        "move -f s/a d/a",
+        "move --merge -f s/sub d/",
+    ] {
+        let tmp = Tmp::new();
+        tmp.file("s/b", "new");
+        fs::hard_link(tmp.p("s/b"), tmp.p("s/a")).unwrap();
+        tmp.file("s/sub/a", "new");
+        tmp.file("d/a", "old content");
+        tmp.file("d/b", "old content");
+        tmp.file("d/sub/a", "old content");
+        let log = tmp.p("log");
+        let calls = "trace=fsync,fdatasync,syncfs,rename,renameat,renameat2";
+        let mut line =
+            Line::new(Path::new("strace")).args(["-f", "-qq", "-y", "-e", "signal=none", "-e", calls, "-o"]);
+        line = line.args([log.as_os_str()]).args([BCMR]).args(words.split(' ')).cwd(tmp.path());
+        line.0.env("XDG_STATE_HOME", tmp.p("state"));
+        line.run().ok();
+        let text = fs::read_to_string(&log).unwrap();
+        let done: Vec<&str> = text.lines().filter(|line| line.contains(") = 0")).collect();
+        let is_rename = |line: &str| line.contains(" rename") && line.ends_with("\"a\") = 0");
+        let renamed = done.iter().position(|line| is_rename(line));
+        let renamed = renamed.unwrap_or_else(|| panic!("{words}: {text}"));
+        let is_sync = |line: &&str| line.contains("sync(") || line.contains("syncfs(");
+        assert!(done[..renamed].iter().any(is_sync), "{words}: {text}");
+    }
 }

@@ -1,5 +1,6 @@
 //! `bcmr sync` on one machine: what becomes of what, and what is never deleted.
 
+use crate::common::remote::*;
 use crate::common::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -161,6 +162,103 @@ fn what_the_filter_leaves_out_stays_unless_it_is_to_go() {
     sync(&tmp, "--delete-excluded -e *.o s d").ok();
     assert_eq!(names(&tmp.p("d")), ["a"]);
     assert_eq!(text(&tmp.p("s/b.o")), "s/b.o");
+}
+
+/// M1: also below a directory that only the destination has, here and seen from another machine; `-n` says the same.
+#[test]
+fn what_the_filter_leaves_out_keeps_the_directories_that_lead_to_it() {
+    for far in [false, true] {
+        for (flags, stays) in [
+            ("--delete -e *.o", &["gone/sub/work.o"][..]),
+            ("--delete=before -e *.o", &["gone/sub/work.o"]),
+            ("--delete -e /gone/sub/", &["gone/sub/more", "gone/sub/work.o"]),
+            ("--delete --backup-dir ../kept -e *.o", &["gone/sub/work.o"]),
+            ("--delete", &[]),
+            ("--delete-excluded -e *.o", &[]),
+        ] {
+            let tmp = Tmp::new();
+            tmp.file("s/keep", "k");
+            for name in ["gone/sub/work.o", "gone/sub/more", "gone/other/deep/a", "gone/b"] {
+                tmp.file(format!("d/{name}"), name);
+            }
+            let run = |words: &str| {
+                let words = format!("{flags} {words}s");
+                let pipe = Far::pipe();
+                let line = if far {
+                    pipe.bcmr("sync").args(words.split(' ')).args([pipe.at(tmp.p("d"))])
+                } else {
+                    bcmr(["sync"]).args(words.split(' ')).args(["d"])
+                };
+                let mut line = line.cwd(tmp.path());
+                line.0.env("XDG_STATE_HOME", tmp.p("state"));
+                line.run()
+            };
+            let about = format!("far {far}, {flags}");
+            let said = run("-n ").ok().out;
+            assert_eq!(said.contains("4 only at"), stays.is_empty(), "{about}: {said}");
+            run("").ok();
+            let left = |name: &&str| tmp.p("d").join(name).exists();
+            let all = ["gone/b", "gone/other", "gone/sub/more", "gone/sub/work.o", "gone/sub", "gone"];
+            let there: Vec<&str> = all.into_iter().filter(left).collect();
+            let above: &[&str] = if stays.is_empty() { &[] } else { &["gone/sub", "gone"] };
+            assert_eq!(there, [stays, above].concat(), "{about}");
+            let again = run("-n ").ok().out;
+            assert!(again.contains("no differences"), "{about}: {again}");
+        }
+    }
+}
+
+/// A directory in which something stays does not make way.
+#[test]
+fn what_the_filter_leaves_out_is_not_replaced_with_the_directory_that_it_is_in() {
+    let tmp = Tmp::new();
+    tmp.file("s/k", "new");
+    tmp.file("d/k/work.o", "work");
+    let ran = sync(&tmp, "--delete -e *.o s d");
+    assert_ne!(ran.code, 0, "{}", ran.err);
+    assert_eq!(text(&tmp.p("d/k/work.o")), "work");
+    sync(&tmp, "--delete-excluded -e *.o s d").ok();
+    assert_eq!(text(&tmp.p("d/k")), "new");
+}
+
+/// What is left out for its size, or for what it is at the source, goes as well.
+#[test]
+fn what_is_left_out_for_what_it_is_goes_where_that_is_asked_for() {
+    let tmp = Tmp::new();
+    tmp.file("s/small", "1");
+    tmp.file("s/big", [b'x'; 100]);
+    tmp.file("s/dir/f", "1");
+    sync(&tmp, "s d").ok();
+    fs::remove_dir_all(tmp.p("d/dir")).unwrap();
+    tmp.file("d/dir", "no directory here");
+    let words = "--delete-excluded --max-size 50 -e dir/ s d";
+    let said = sync(&tmp, &format!("-n {words}")).ok().out;
+    assert!(said.contains("2 only at"), "{said}");
+    sync(&tmp, words).ok();
+    assert_eq!(names(&tmp.p("d")), ["small"]);
+}
+
+/// Names of one file at the destination that are names of several at the source, in every order.
+#[test]
+fn names_of_one_file_become_names_of_others() {
+    for [a, b, c] in
+        [["a", "b", "c"], ["a", "c", "b"], ["b", "a", "c"], ["b", "c", "a"], ["c", "a", "b"], ["c", "b", "a"]]
+    {
+        let tmp = Tmp::new();
+        let at = |side: &str, name: &str| tmp.p(side).join(name);
+        tmp.file(format!("s/{a}"), "same");
+        fs::hard_link(at("s", a), at("s", b)).unwrap();
+        tmp.file(format!("s/{c}"), "other content");
+        fs::create_dir(tmp.p("d")).unwrap();
+        let copied = std::process::Command::new("cp").arg("-p").args([at("s", a), at("d", a)]).status();
+        assert!(copied.unwrap().success());
+        fs::hard_link(at("d", a), at("d", c)).unwrap();
+        tmp.file(format!("d/{b}"), "x");
+        sync(&tmp, "--delete s d").ok();
+        alike(&tmp);
+        let said = sync(&tmp, "--json --delete s d").ok().out;
+        assert!(said.contains("\"others\":0"), "nothing was done: {said}");
+    }
 }
 
 #[test]

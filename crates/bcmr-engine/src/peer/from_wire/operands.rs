@@ -3,6 +3,7 @@
 //! Must not know what becomes of what is below an operand.
 
 use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::Event;
 use crate::node::Node;
 use crate::peer::from_wire::destination::{Far, FarHold, WireDestination};
 use crate::peer::from_wire::dirs::{EntriesGoal, WireDirs};
@@ -146,6 +147,9 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
         let listed = whole && t.what.listed;
         operands::takes_kind(t.policy.recursive || listed, info.kind, Op::Copy, || shown.to_owned())?;
         let dest = t.what.to.dest(meta.map(|meta| meta.name), &info)?;
+        if t.what.to.goes_on(&info) {
+            t.tally().watch.front.event(Event::NewTarget);
+        }
         let Some(spot) = self.spot(t, worker, (&dest, shown), &info)? else { return Ok(None) };
         let fills = matches!(dest, Dest::Whole(_));
         if D::HOLDS_COPY {
