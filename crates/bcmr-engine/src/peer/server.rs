@@ -251,7 +251,11 @@ fn path_of(bytes: &[u8]) -> PathBuf {
 /// A path as a client means it: relative to the home directory, or to the root.
 fn path_in(reach: &Reach, home: &Path, bytes: &[u8]) -> PathBuf {
     let path = path_of(bytes);
-    if reach.is_confined() { path } else { home.join(path) }
+    match reach.is_confined() {
+        true if path.as_os_str().is_empty() => ".".into(),
+        true => path,
+        false => home.join(path),
+    }
 }
 
 /// Whether a `Get` that came with the greeting is served at once: the regular files among its paths hold no more than

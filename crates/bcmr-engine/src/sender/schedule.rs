@@ -562,15 +562,20 @@ impl<'p> Schedule<'p> {
 
     /// What the receiver counted.
     pub(super) fn summary(&self, counted: Counted) -> Obeyed {
-        let mut queues = self.lock();
-        // What settles the last batch came before this.
-        let settled = queues.all_named && queues.unsettled == 0 && queues.files.is_empty();
-        if !queues.all_sent && !settled && queues.is_running() && !counted.cancelled {
-            return Err(breach(Reason::SummaryTooEarly));
-        }
-        queues.peer_ended = true;
-        queues.counted = Some(counted);
-        Ok(())
+        self.change(|queues| {
+            // What settles the last batch came before this.
+            let settled = queues.all_named && queues.unsettled == 0 && queues.files.is_empty();
+            if !queues.all_sent && !settled && queues.is_running() {
+                if !counted.cancelled {
+                    return Err(breach(Reason::SummaryTooEarly));
+                }
+                // Nobody answers any more what was asked.
+                queues.phase = Phase::Draining(StopReason::PeerCancelled);
+            }
+            queues.peer_ended = true;
+            queues.counted = Some(counted);
+            Ok(())
+        })
     }
 
     /// What the receiver says of something that is under way; dropped once the transfer stops.

@@ -22,7 +22,7 @@ use crate::names;
 use crate::say;
 use crate::show::{Again, Far, Meter, Show, Verb};
 use bar::Bar;
-use bcmr_engine::error::{About, Error, Note, Reason};
+use bcmr_engine::error::{About, Code, Error, Note, Op, Reason};
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use bcmr_engine::policy::Verify;
 use bcmr_engine::verbs::WholeFile;
@@ -443,6 +443,13 @@ impl<'a> Ui<'a> {
         let (show, took) = (self.show, self.began.elapsed());
         let screen = &mut *self.screen();
         screen.end_progress();
+        let result = match result {
+            // ssh may have got the signal too, or have been stopped while it asked a person.
+            Err(e) if self.signals.stop().is_some() && ends_with_ssh(&e) => {
+                Ok(Summary { cancelled: true, ..Summary::default() })
+            }
+            other => other,
+        };
         let (summary, mut exit) = match result {
             Ok(mut summary) => {
                 summary.cancelled |= self.unanswered.load(Ordering::Relaxed);
@@ -626,6 +633,11 @@ impl<'a> Ui<'a> {
             screen.err.line(&format!("hint: {}", say::finished(show)));
         }
     }
+}
+
+/// Whether this comes of the end of ssh.
+fn ends_with_ssh(e: &Error) -> bool {
+    matches!(e.code, Code::Interrupted | Code::Lost) || e.op == Op::ConnectTo
 }
 
 /// Columns of the terminal behind standard error; 80 where it does not say.

@@ -118,3 +118,20 @@ fn other_schemes_are_no_hosts() {
         }
     }
 }
+
+/// `host:` means the root of a server that is confined to one, wherever it stands.
+#[test]
+fn no_path_is_the_root_of_a_confined_server() {
+    let tmp = Tmp::new();
+    let (file, root) = (tmp.file("s/f", "content"), tmp.dir("root"));
+    let far = Far::pipe().serving(&format!("--root {}", root.display()));
+    far.bcmr("copy").args([file.as_os_str(), &far.at("")]).run().ok();
+    assert_eq!(std::fs::read(root.join("f")).unwrap(), b"content");
+    far.bcmr("copy").args(["-r".as_ref(), tmp.p("s").as_os_str(), &far.at("")]).run().ok();
+    assert_eq!(std::fs::read(root.join("s/f")).unwrap(), b"content");
+    for verb in ["ls", "du"] {
+        far.bcmr(verb).args([far.at("")]).run().ok();
+    }
+    far.bcmr("copy").args(["-rT".as_ref(), far.at("").as_os_str(), tmp.p("back").as_os_str()]).run().ok();
+    assert_eq!(std::fs::read(tmp.p("back/s/f")).unwrap(), b"content");
+}

@@ -325,3 +325,49 @@ fn an_interrupt_does_not_reach_the_connection() {
     assert_no_litter(tmp.path());
     assert_eq!((asked.left(), asked.sharing()), (vec![], vec![]));
 }
+
+/// Ctrl-C where ssh asks ends ssh as well, and is a stop all the same.
+#[test]
+fn an_interrupt_at_the_question_is_a_stop() {
+    needs!(has_tool("setsid"), "it needs setsid");
+    let test = "an_interrupt_at_the_question_is_a_stop";
+    let Some(asked) = Asked::new(test, Path::new(BCMR), "", &[]) else { return };
+    let asked = Asked { far: asked.far.with("SSH_ASKPASS_REQUIRE", "never"), ..asked };
+    let tmp = Tmp::new();
+    tmp.file("src", "small");
+    for flags in ["", "--retries=2"] {
+        let mut terminal = Terminal::start(Dir::Put.copy(&asked.far, flags, &tmp.p("src"), &tmp.p("dst")));
+        terminal.until("Enter passphrase for key");
+        terminal.type_in("\x03");
+        let (shown, code) = terminal.end();
+        assert_eq!(code, 130, "{flags}: {shown}");
+        assert!(!shown.contains("cannot connect"), "{shown}");
+        assert_eq!((asked.left(), asked.sharing()), (vec![], vec![]));
+    }
+}
+
+/// A signal to the whole process group, as of a terminal that is closed, of timeout(1) or of a unit that is stopped, ends ssh
+/// as well, and is a stop all the same.
+#[test]
+fn a_signal_that_ends_ssh_as_well_is_a_stop() {
+    use rustix::process::{Pid, Signal, kill_process_group};
+    use std::os::unix::process::CommandExt;
+    let test = "a_signal_that_ends_ssh_as_well_is_a_stop";
+    let Some(far) = Far::ssh(test, Path::new(BCMR), &[]) else { return };
+    let tmp = Tmp::new();
+    tmp.file("src", noise(1, 8 << 20));
+    for (dir, flags) in [(Dir::Put, ""), (Dir::Put, "-C"), (Dir::Get, ""), (Dir::Put, "--parallel=3")] {
+        for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+            let flags = format!("{flags} --bwlimit=100K --compress=none --no-dedup");
+            let mut line = dir.copy(&far, flags.trim_start(), &tmp.p("src"), &tmp.p("dst"));
+            line.0.process_group(0);
+            let running = line.start();
+            assert!(within(20, || !servers(&far).is_empty()), "it never began");
+            let group = Pid::from_raw(running.pid().try_into().unwrap()).unwrap();
+            kill_process_group(group, signal).unwrap();
+            let ran = running.wait().code(code);
+            assert!(!ran.err.contains("cannot"), "{dir:?}, {flags}: {}", ran.err);
+            assert!(within(20, || !far.sshd().busy()), "{}", far.sshd().log());
+        }
+    }
+}

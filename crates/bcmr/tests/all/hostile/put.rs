@@ -140,6 +140,19 @@ fn content_for_a_new_name_comes_unasked_and_an_end_that_is_known_needs_no_word()
     }
 }
 
+/// A receiver that says it has stopped answers nothing more, and is not waited for.
+#[test]
+fn a_stop_is_believed_before_the_end() {
+    let place = stocked();
+    let outcome = place.attack("stopped", PUT, |w| {
+        w.transfer();
+        w.say(&Message::Summary { counts: [0; 7], codes: Vec::new(), cancelled: true });
+        let _until_it_ends = w.until(kind::DONE);
+        while w.hear().is_some() {}
+    });
+    outcome.failed();
+}
+
 /// Answers to what was never asked: an error, and no success.
 #[test]
 fn answers_to_nothing() {
