@@ -13,6 +13,7 @@ use crate::held_stat::{self, HeldStat};
 use crate::policy::{Preserve, Privileged, Strictness};
 use crate::stage;
 use fastcopy::dir::{Dir, Name};
+use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::borrow::Cow;
@@ -726,6 +727,9 @@ fn set_owner(
     lost: &mut Vec<Fault>,
 ) -> bool {
     let Err(e) = thing.set_owner(Some(uid), Some(gid)) else { return true };
+    // chown(2): a user namespace that does not have the number, so no process in it may give that.
+    let e =
+        if e.raw_os_error() == Some(errno::EINVAL) { io::Error::from_raw_os_error(errno::EPERM) } else { e };
     // Only root gives files away, but a group one is in may be set.
     let group = gid == born.gid || thing.set_owner(None, Some(gid)).is_ok();
     let not_allowed = Code::of(&e) == Code::Denied;

@@ -120,7 +120,7 @@ impl Looking<'_, '_> {
                 let id = dst.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?.id();
                 let times = Some((source.atime, source.mtime));
                 let at = At { dir: dst, node, id, times, created_names: &self.created };
-                extraneous.goes(&at, name, &there, Going::OnlyThere);
+                extraneous.goes(&at, name, &there, Going::OnlyThere)?;
             }
             OnlyThere::Told(check) => {
                 let path = node.join(name);

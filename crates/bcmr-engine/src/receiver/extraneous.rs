@@ -206,15 +206,16 @@ impl Extraneous {
         if dst.unmet.is_none() {
             return Ok(false);
         }
-        if let Some(excludes) = excludes.filter(|_| !self.takes_excluded()) {
-            let whole = partly::goes_whole(&dst.dir, name, excludes, |_| Ok(()));
+        let excludes = excludes.filter(|_| !self.takes_excluded());
+        if self.asks(excludes) {
+            let whole = partly::goes_whole(&dst.dir, name, &self.stays(excludes), |_| Ok(()));
             if !whole.map_err(|e| Error::os(Op::ListDirectory, dst.node.join(name), e))? {
                 return Err(Error::ours(Code::InTheWay, Op::Replace, dst.node.join(name), Reason::HoldsKept));
             }
         }
         let (node, created_names) = (&dst.node, &dst.created_names);
         let at = At { dir: &dst.dir, node, id: dst.info.id(), times: None, created_names };
-        self.goes(&at, name, there, Going::InTheWay);
+        self.goes(&at, name, there, Going::InTheWay)?;
         Ok(true)
     }
 
@@ -272,14 +273,7 @@ impl Extraneous {
             if spares(name.as_name(), is_dir)? {
                 continue;
             }
-            let whole = match excludes.filter(|_| is_dir) {
-                Some(excludes) => {
-                    let path = at.node.join(name.as_name());
-                    self.some_go(at, name.as_name(), excludes)
-                        .map_err(|e| Error::os(Op::ListDirectory, path, e))?
-                }
-                None => true,
-            };
+            let whole = !is_dir || self.some_go(at, name.as_name(), excludes)?;
             if whole {
                 names.push(Planned::of(at.dir, name.as_name(), &info, Going::OnlyThere));
             }
@@ -288,9 +282,25 @@ impl Extraneous {
         Ok(())
     }
 
-    /// What goes of a directory in which the filter leaves something out. Whether all of it does, which is the caller's.
-    fn some_go(&self, at: &At<'_>, name: Name<'_>, excludes: &SparedBelow<'_>) -> io::Result<bool> {
-        partly::goes_whole(at.dir, name, excludes, |part| {
+    /// Whether something may stay in a directory that goes.
+    fn asks(&self, excludes: Option<&SparedBelow<'_>>) -> bool {
+        self.spared.is_some() || excludes.is_some()
+    }
+
+    /// What stays in one.
+    fn stays(&self, excludes: Option<&SparedBelow<'_>>) -> impl Fn(&[&[u8]], &Info) -> bool {
+        move |below, info| {
+            self.spared == Some(info.id())
+                || excludes.is_some_and(|excludes| excludes(below, info.kind == Kind::Dir))
+        }
+    }
+
+    /// What goes of a directory in which something may stay. Whether all of it does, which is the caller's.
+    fn some_go(&self, at: &At<'_>, name: Name<'_>, excludes: Option<&SparedBelow<'_>>) -> Result<bool> {
+        if !self.asks(excludes) {
+            return Ok(true);
+        }
+        let whole = partly::goes_whole(at.dir, name, &self.stays(excludes), |part| {
             let node = part.below.iter().fold(at.node.clone(), |above, name| above.below(name.as_name()));
             let id = part.dir.info()?.id();
             let below = At { dir: part.dir, node: &node, id, times: None, created_names: at.created_names };
@@ -303,7 +313,8 @@ impl Extraneous {
             }
             self.add(&below, names);
             Ok(())
-        })
+        });
+        whole.map_err(|e| Error::os(Op::ListDirectory, at.node.join(name), e))
     }
 
     /// M4: whether a directory on this device is on the destination's own file system, so that something in it may go.
@@ -317,9 +328,15 @@ impl Extraneous {
         self.entries.fetch_add(names, Relaxed);
     }
 
-    /// What is `there` under a name goes.
-    pub(crate) fn goes(&self, at: &At<'_>, name: Name<'_>, there: &Info, going: Going) {
-        self.add(at, vec![Planned::of(at.dir, name, there, going)]);
+    /// What is `there` under a name goes, except for what is kept in it.
+    ///
+    /// # Errors
+    /// It cannot be looked into.
+    pub(crate) fn goes(&self, at: &At<'_>, name: Name<'_>, there: &Info, going: Going) -> Result<()> {
+        if there.kind != Kind::Dir || going == Going::InTheWay || self.some_go(at, name, None)? {
+            self.add(at, vec![Planned::of(at.dir, name, there, going)]);
+        }
+        Ok(())
     }
 
     fn add(&self, at: &At<'_>, names: Vec<Planned>) {

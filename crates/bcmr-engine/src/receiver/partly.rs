@@ -5,10 +5,11 @@
 use crate::disk::Dirs;
 use crate::disk::sys::Sys;
 use fastcopy::dir::{Dir, Name, NameBuf};
-use fastcopy::meta::{Kind, Place};
+use fastcopy::meta::{Info, Kind, Place};
 use std::io;
 
-/// Whether an entry stays, by the names that lead to it from where the directory is, and whether it is a directory.
+/// Whether the filter leaves an entry out, by the names that lead to it from where the directory is, and whether it is a
+/// directory.
 pub(crate) type SparedBelow<'a> = dyn Fn(&[&[u8]], bool) -> bool + 'a;
 
 /// What goes in one directory, where something in it stays.
@@ -52,7 +53,7 @@ impl EnteredDir {
 pub(crate) fn goes_whole(
     dir: &Dir,
     name: Name<'_>,
-    stays: &SparedBelow<'_>,
+    stays: &dyn Fn(&[&[u8]], &Info) -> bool,
     mut each: impl FnMut(Part<'_>) -> io::Result<()>,
 ) -> io::Result<bool> {
     let mut entered = vec![EnteredDir::of(dir, name)?];
@@ -62,7 +63,7 @@ pub(crate) fn goes_whole(
             let Some(info) = last.dir.look(entry.as_name())? else { continue };
             let is_dir = info.kind == Kind::Dir;
             let way = entered.iter().map(|last| last.name.bytes()).chain([entry.bytes()]);
-            let is_left = stays(&way.collect::<Vec<_>>(), is_dir);
+            let is_left = stays(&way.collect::<Vec<_>>(), &info);
             let Some(last) = entered.last_mut() else { return Ok(true) };
             if is_left {
                 last.stays = true;
@@ -107,8 +108,9 @@ mod tests {
         let whole = goes_whole(
             &dir,
             d.as_name(),
-            &|way, is_dir| {
-                let path = String::from_utf8(way.join(&b'/')).unwrap() + if is_dir { "/" } else { "" };
+            &|way, info| {
+                let slash = if info.kind == Kind::Dir { "/" } else { "" };
+                let path = String::from_utf8(way.join(&b'/')).unwrap() + slash;
                 path.ends_with(stays)
             },
             |part| {

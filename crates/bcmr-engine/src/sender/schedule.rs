@@ -569,7 +569,7 @@ impl<'p> Schedule<'p> {
                 if !counted.cancelled {
                     return Err(breach(Reason::SummaryTooEarly));
                 }
-                // Nobody answers any more what was asked.
+                // The receiver answers nothing any more.
                 queues.phase = Phase::Draining(StopReason::PeerCancelled);
             }
             queues.peer_ended = true;

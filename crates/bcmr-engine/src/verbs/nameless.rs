@@ -10,6 +10,7 @@ use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use fastcopy::process::effective_user;
 use fastcopy::sync;
 use std::ffi::OsStr;
 use std::io;
@@ -82,11 +83,16 @@ impl NamelessTree {
     /// Makes it, unless it is there.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be made, or another user has made it, who could put anything into it.
     pub(crate) fn make(&self) -> Result<Info> {
         let made = land::ensure_dir(&self.place.dir, self.name.as_name(), 0o700);
-        made.map_err(|e| Error::os(Op::MakeDirectory, self.path(), e))?;
-        self.find()
+        let made = made.map_err(|e| Error::os(Op::MakeDirectory, self.path(), e))?;
+        let found = self.find()?;
+        if !made && found.uid != effective_user() {
+            let why = Reason::UnfinishedOfAnotherUser;
+            return Err(Error::ours(Code::Refused, Op::MakeDirectory, self.path(), why));
+        }
+        Ok(found)
     }
 
     /// What it is.

@@ -375,9 +375,10 @@ impl<'a> Survey<'a> {
         if !asks || !dir.look(name)?.is_some_and(|info| info.kind == Kind::Dir) {
             return Ok(false);
         }
-        let excludes = |below: &[&[u8]], is_dir: bool| pair.src.leaves_out(below, is_dir, &self.filter);
+        let stays =
+            |below: &[&[u8]], info: &Info| pair.src.leaves_out(below, info.kind == Kind::Dir, &self.filter);
         let above = path.parent().unwrap_or(path);
-        let whole = partly::goes_whole(dir, name, &excludes, |part| {
+        let whole = partly::goes_whole(dir, name, &stays, |part| {
             self.visit.counted(part.all);
             let at = part.below.iter().fold(above.to_owned(), |at, name| at.join(os(name.as_name())));
             for name in part.goes {

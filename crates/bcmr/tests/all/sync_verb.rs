@@ -208,6 +208,22 @@ fn what_the_filter_leaves_out_keeps_the_directories_that_lead_to_it() {
     }
 }
 
+/// What is kept below DST is left alone there, and what is beside it goes.
+#[test]
+fn what_is_kept_below_the_destination_stays_there() {
+    let tmp = Tmp::new();
+    tmp.file("s/f", "1");
+    tmp.file("d/sub/old", "x");
+    tmp.file("d/sub/deep/old", "x");
+    for _ in 0..2 {
+        let said = sync(&tmp, "-n --delete --backup-dir d/sub/bk s d").ok().out;
+        assert_eq!(said.contains("only at"), tmp.p("d/sub/old").exists(), "{said}");
+        sync(&tmp, "--delete --backup-dir d/sub/bk s d").ok();
+        assert_eq!(names(&tmp.p("d/sub")), ["bk"]);
+    }
+    assert_eq!(text(&tmp.p("s/f")), "1");
+}
+
 /// A directory in which something stays does not make way.
 #[test]
 fn what_the_filter_leaves_out_is_not_replaced_with_the_directory_that_it_is_in() {

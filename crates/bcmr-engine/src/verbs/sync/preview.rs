@@ -23,7 +23,6 @@ use crate::verbs::sync::ends::SyncPair;
 use crate::verbs::sync::first::DeletesFirst;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::Kind;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,16 +114,16 @@ impl<'a> Preview<'a> {
         names.fold(root, |up, name| up.below(name.as_name()))
     }
 
-    fn goes(&self, dir: &Dir, name: Name<'_>, path: &Path, going: Going) -> io::Result<()> {
-        let (Some(found), Some(there)) = (&self.found, dir.look(name)?) else { return Ok(()) };
-        let info = dir.info()?;
+    fn goes(&self, dir: &Dir, name: Name<'_>, path: &Path, going: Going) -> Result<()> {
+        let fail = |e| Error::os(Op::Stat, path, e);
+        let (Some(found), Some(there)) = (&self.found, dir.look(name).map_err(fail)?) else { return Ok(()) };
+        let info = dir.info().map_err(fail)?;
         if !found.may_go_on(info.dev) {
             return Ok(());
         }
         let (node, id) = (self.node(path), info.id());
         let at = At { dir, node: &node, id, times: None, created_names: &self.created_names };
-        found.goes(&at, name, &there, going);
-        Ok(())
+        found.goes(&at, name, &there, going)
     }
 
     /// What stands in the way of something that is no directory: gone at once if it is empty, deleted with the rest, or
@@ -136,7 +135,7 @@ impl<'a> Preview<'a> {
             return Ok(());
         }
         if self.found.is_some() {
-            return self.goes(above, name, &at.dst_path(), Going::InTheWay).map_err(fail);
+            return self.goes(above, name, &at.dst_path(), Going::InTheWay);
         }
         let note = Reason::FileOverDirectory;
         Err(Error::ours(Code::InTheWay, Op::Replace, at.dst_path(), note).and(&at.src_path()))
@@ -217,7 +216,7 @@ impl Visit for Preview<'_> {
 
     fn extra(&self, dir: &Dir, name: Name<'_>, dst_path: PathBuf, found: &mut Findings) {
         if let Err(e) = self.goes(dir, name, &dst_path, Going::OnlyThere) {
-            found.push(Found::Failed(Error::os(Op::Stat, dst_path, e)));
+            found.push(Found::Failed(e));
         }
     }
 
