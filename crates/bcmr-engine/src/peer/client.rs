@@ -159,7 +159,7 @@ fn mounted(
     let Ok(dir) = Dir::open(source) else { return Ok(None) };
     let mounted = Mounted::of(&dir, Holder::There(to), Some(state));
     if policy.mirror.deletes() {
-        mounted.guard(source)?;
+        mounted.guard(&to.path)?;
     }
     Ok(Some(mounted))
 }

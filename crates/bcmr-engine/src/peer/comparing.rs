@@ -118,6 +118,7 @@ pub(crate) fn visitor<'a>(
     }
     let kept = place.and_then(|place| keeping::spared(policy, &what.reach, place));
     if !survey.deletes() {
+        place.map_or(Ok(()), |place| keeping::foreseen(policy, &what.reach, place))?;
         return Ok(Box::new(Preview::new(check, kept, AtEnd::Tells(Passes::One))));
     }
     let aside = place.map_or(Ok(None), |place| keeping::aside(policy, &what.reach, place))?;

@@ -101,19 +101,28 @@ impl Aside {
             KeptIn::Backup { dir, shown } => (dir, shown.clone()),
             KeptIn::Trash(trash) => (&trash.dir, trash.receipts_shown.clone()),
         };
-        let info = |dir: &Dir, path: &Path| dir.info().map_err(|e| Error::os(Op::Stat, path, e));
-        let (own, dest_info) = (info(dir, &at)?, info(dest, shown)?);
-        let refuse = |why| Err(Error::ours(Code::Refused, Op::KeepOld, at.clone(), why));
-        if own.dev != dest_info.dev {
-            return refuse(Reason::KeptElsewhere);
-        }
-        if own.id() == dest_info.id() {
-            return refuse(Reason::KeptInDestination);
-        }
+        let own = Aside::guard((dir, &at), (dest, shown))?;
         let dest_info = held_stat::dir_as(privileged, dest).map_err(|e| Error::os(Op::Stat, shown, e))?;
         let whole = dest.whereabouts().map_err(|e| Error::os(Op::Stat, shown, e))?;
         let whole = PathBuf::from(std::ffi::OsString::from_vec(whole.into_bytes()));
         Ok(Aside { id: own.id(), kept_in, dest: whole, dest_info, privileged, run: Mutex::default() })
+    }
+
+    /// Refuses what is no place for what is kept of `dest`: one on another file system, and the destination itself.
+    ///
+    /// # Errors
+    /// It is refused, or cannot be looked at.
+    pub(crate) fn guard((dir, at): (&Dir, &Path), (dest, shown): (&Dir, &Path)) -> Result<Info> {
+        let info = |dir: &Dir, path: &Path| dir.info().map_err(|e| Error::os(Op::Stat, path, e));
+        let (own, dest) = (info(dir, at)?, info(dest, shown)?);
+        let refuse = |why| Err(Error::ours(Code::Refused, Op::KeepOld, at, why));
+        if own.dev != dest.dev {
+            return refuse(Reason::KeptElsewhere);
+        }
+        if own.id() == dest.id() {
+            return refuse(Reason::KeptInDestination);
+        }
+        Ok(own)
     }
 
     /// The directory that holds what is kept.

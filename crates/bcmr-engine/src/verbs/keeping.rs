@@ -38,6 +38,21 @@ pub(crate) fn aside(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Result<
     Ok(Some(Arc::new(aside)))
 }
 
+/// Refuses a directory that [`aside`] would refuse, and makes none.
+///
+/// # Errors
+/// It cannot be kept there.
+pub(crate) fn foreseen(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Result<()> {
+    let Old::Backup(path) = &policy.old else { return Ok(()) };
+    let place = match operands::contents(reach, path, DestLink::Through)? {
+        Where::Whole(place) | Where::Into(place) => place,
+        // It would be made in this one.
+        Where::Name { dir, .. } if is_beside(&dir.dir, &dest.dir) => return Ok(()),
+        Where::Name { dir, .. } => dir,
+    };
+    Aside::guard((&place.dir, path), (&dest.dir, &dest.node.path())).map(drop)
+}
+
 /// What would hold that which a run keeps, if it is there by now: a dry run spares it too.
 pub(crate) fn spared(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Option<(u64, u64)> {
     let dir = match &policy.old {

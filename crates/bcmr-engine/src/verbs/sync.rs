@@ -42,9 +42,12 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     let ends = SyncPair::of(&request, &policy)?;
     let mounted = Mounted::of(&ends.source, Holder::Here(&request.dest), request.state.as_deref());
     if policy.mirror.deletes() {
-        mounted.guard(&request.source)?;
+        mounted.guard(&operands::shown(&ends.dest))?;
     }
     if policy.dry_run || request.plan != SyncPlan::None {
+        if let Dest::Whole(place) = &ends.dest {
+            keeping::foreseen(&policy, &Reach::Anywhere, place)?;
+        }
         let dry = CopyPolicy { dry_run: true, ..policy.clone() };
         let (shown, is_planned) = (operands::shown(&ends.dest), request.plan != SyncPlan::None);
         let own_name = if is_planned { Path::new("") } else { &shown };

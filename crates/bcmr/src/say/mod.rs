@@ -327,9 +327,10 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
     let hint = |words, add| Some(Hint { words, add, made: Made::Maybe });
     let why = e.note.as_ref().map(|note| note.reason);
     match (e.code, why) {
-        (Code::Refused, Some(Reason::TooMuchToDelete)) => {
-            hint("look at it with -n; to delete it, run", Some(Add::Flags(&["--max-delete=100%"])))
-        }
+        (Code::Refused, Some(Reason::TooMuchToDelete)) => hint(
+            "to delete it, or with -n to see what would go, run",
+            Some(Add::Flags(&["--max-delete=100%"])),
+        ),
         (Code::Refused, Some(Reason::NotMountedWhereItWas)) => hint(
             "mount it; if it is to stay as it is now, the same command without --delete says so for the next time",
             None,

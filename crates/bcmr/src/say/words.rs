@@ -3,6 +3,7 @@
 //!
 //! Must not know where they go; `say` makes lines of them.
 
+use crate::names::shell_word;
 use bcmr_engine::error::{About, Note, Op, Reason};
 
 /// What was tried, as a verb that a name follows.
@@ -160,7 +161,7 @@ pub fn op(op: Op) -> String {
 
 /// A reason, with what it speaks of; names in it are as they came.
 pub fn note(note: &Note) -> String {
-    let about: Vec<String> = note
+    let mut about: Vec<String> = note
         .about
         .iter()
         .map(|about| match about {
@@ -168,6 +169,10 @@ pub fn note(note: &Note) -> String {
             About::Note(inner) => self::note(inner),
         })
         .collect();
+    // It stands in a command.
+    if matches!(note.reason, Reason::OldKept | Reason::OldKeptThere) {
+        about = vec![shell_word(about.join(":").as_ref())];
+    }
     let Some(words) = reason(note.reason) else {
         let mut all =
             format!("a reason that only a newer bcmr has words for (number {})", note.reason.number());
@@ -593,7 +598,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::SnapshotMade => {
             "the snapshot {0} is there: the connection was lost only after it was complete"
         }
-        Reason::OldKeptThere => "what was there is kept there; to undo it all, run bcmr undo {0}:{1}",
+        Reason::OldKeptThere => "what was there is kept there; to undo it all, run bcmr undo {0}",
         Reason::NotBelowRoot => "what it is about is not below the root of this server",
         Reason::TreeUnasked => "the tree of a plan was said of no list of names to one place",
         Reason::PlanWithoutWay => "the plan is of another machine, and how to get there was not said",

@@ -353,3 +353,31 @@ fn what_is_not_replaced_has_one_name_again() {
     assert_eq!(fs::metadata(tmp.p("d/a")).unwrap().nlink(), 1);
     assert!(!receipts(&tmp.p("kept")).is_empty());
 }
+
+/// `-n` refuses a place for what is kept in the words of the run, and makes none; the command that undoes is one for a shell.
+#[test]
+fn where_nothing_can_be_kept_is_said_before() {
+    let tmp = Tmp::new();
+    tmp.file("s/f", "newer");
+    tmp.file("d/f", "2");
+    let elsewhere = Tmp::elsewhere();
+    let other = elsewhere.as_ref().map(|other| other.dir("kept"));
+    let places = ["d".to_owned(), "no/such".to_owned()].into_iter();
+    for place in places.chain(other.map(|other| other.display().to_string())) {
+        let (told, ran) = (
+            run(&tmp, &format!("sync -n --backup-dir {place} s d")),
+            run(&tmp, &format!("sync --backup-dir {place} s d")),
+        );
+        assert_eq!((told.code, &told.err), (ran.code, &ran.err), "{place}");
+        assert_ne!(told.code, 0, "{place}");
+        assert_eq!(text(&tmp.p("d/f")), "2");
+    }
+    run(&tmp, "sync -n --backup-dir kept s d").ok();
+    assert!(!tmp.p("kept").exists());
+    let ran = bcmr(["sync", "--backup-dir", "is kept", "s", "d"]).cwd(tmp.path()).run().ok();
+    let undo = ran.err.split_once("run bcmr ").unwrap().1.trim_end();
+    assert!(undo.starts_with("undo 'is kept/"), "{undo}");
+    let words = format!("exec {BCMR} {undo}");
+    Line::new(Path::new("sh")).args(["-c", &words]).cwd(tmp.path()).run().ok();
+    assert_eq!(text(&tmp.p("d/f")), "2");
+}

@@ -69,10 +69,10 @@ impl Mounted {
     }
 
     /// M1: refuses where the source's file system begins further up than it did.
-    pub(crate) fn guard(&self, source: &Path) -> Result<()> {
+    pub(crate) fn guard(&self, dest: &Path) -> Result<()> {
         match (self.levels, self.before) {
             (Some(now), Some(before)) if now > before => {
-                Err(Error::ours(Code::Refused, Op::DeleteIn, source, Reason::NotMountedWhereItWas))
+                Err(Error::ours(Code::Refused, Op::DeleteIn, dest, Reason::NotMountedWhereItWas))
             }
             _ => Ok(()),
         }
