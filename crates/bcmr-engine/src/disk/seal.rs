@@ -353,7 +353,10 @@ pub(super) fn dir(
     if let Err(fault) = apply(buffer, thing, source, (info, || thing.info()), wanted, &mut lost) {
         lost.push(fault);
     }
+    // A run that finds nothing to do writes nothing either. Listing has changed the time of the last access, which is not put back.
+    let has_it = || keep.was_there && thing.info().is_ok_and(|now| now.mtime == info.mtime);
     if p.times
+        && !has_it()
         && let Err(e) = meta::set_times(dst, info.atime, info.mtime)
     {
         lost.push(loss(Op::SetTimesOf, e));

@@ -87,6 +87,22 @@ fn a_further_name_of_what_is_at_the_destination_keeps_its_attributes() {
     alike(&tmp);
 }
 
+/// A run that finds nothing to do changes nothing, not even the ctime of directories.
+#[test]
+fn what_is_the_same_is_not_touched() {
+    let tmp = Tmp::new();
+    tmp.file("s/sub/deep/f", "1");
+    sync(&tmp, "s d").ok();
+    let ctimes = || {
+        ["", "sub", "sub/deep", "sub/deep/f"]
+            .map(|n| fs::metadata(tmp.p("d").join(n)).unwrap())
+            .map(|m| (m.ctime(), m.ctime_nsec()))
+    };
+    let before = ctimes();
+    sync(&tmp, "--delete s d").ok();
+    assert_eq!(before, ctimes());
+}
+
 #[test]
 fn kinds_follow_the_source() {
     let tmp = Tmp::new();
