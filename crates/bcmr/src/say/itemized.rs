@@ -31,6 +31,7 @@ pub fn difference(change: Change, path: &[u8], directory: bool, why: Reason) -> 
         (Change::Extra, _) => "*deleting  ".to_owned(),
         (Change::Add, true) => "cd+++++++++".to_owned(),
         (Change::Add, false) => ">f+++++++++".to_owned(),
+        (Change::Differ, true) if why == Reason::ByType => "cd+++++++++".to_owned(),
         (Change::Differ, true) => format!(".d{}", letters(why)),
         (Change::Differ, false) => match why {
             Reason::ByMode | Reason::ByOwner | Reason::ByAcl | Reason::ByAttributes => {
@@ -81,6 +82,7 @@ mod tests {
             (Change::Differ, false, Reason::ByMode, ".f...p..... x"),
             (Change::Differ, true, Reason::ByMtime, ".d..t...... x/"),
             (Change::Differ, false, Reason::ByType, ">f????????? x"),
+            (Change::Differ, true, Reason::ByType, "cd+++++++++ x/"),
         ] {
             assert_eq!(difference(change, b"x", directory, why), want);
         }
