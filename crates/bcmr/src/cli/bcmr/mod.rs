@@ -67,35 +67,55 @@ const EXIT_STATUS: &str = "Exit status:
   6    no space left
   7    no connection to the other machine, or it was lost
   8    a guard refused (a copy into itself, removing /, source and destination the same)
+  12   no memory left; the same command goes on
   128+n  stopped by signal n (130 is Ctrl-C)";
 
 const CHECK_STATUS: &str = "Exit status:
   0    a copy would change nothing
   1    a copy would change something
   2    trouble: something could not be compared, or the arguments make no sense
+  12   no memory left
   128+n  stopped by signal n (130 is Ctrl-C)";
 
 const SESSIONS_STATUS: &str = "Exit status:
   0    everything was listed, and removed where that was asked for; also when there is nothing
   1    something could not be read or removed
   2    the arguments make no sense
+  12   no memory left
   128+n  stopped by signal n (130 is Ctrl-C)";
 
 const CTL_STATUS: &str = "Exit status:
   0    what was asked for was told; also where nothing runs and that was asked
-  1    no run could be told
-  2    the arguments make no sense";
+  1    no run could be told, or one of several could not
+  2    the arguments make no sense
+  12   no memory left";
 
 const LOOK_STATUS: &str = "Exit status:
   0    everything was told
   1    something could not be looked at
   2    the arguments make no sense
-  7    no connection to the other machine, or it was lost";
+  7    no connection to the other machine, or it was lost
+  12   no memory left";
+
+const MKDIR_STATUS: &str = "Exit status:
+  0    every directory was made
+  1    one could not be made, also where no space was left or a guard refused
+  2    the arguments make no sense
+  7    no connection to the other machine, or it was lost
+  12   no memory left";
 
 const DOCTOR_STATUS: &str = "Exit status:
   0    a copy would go from bcmr to bcmr
   1    it would fall back, or not get there
-  2    the arguments make no sense";
+  2    the arguments make no sense
+  12   no memory left";
+
+const DEPLOY_STATUS: &str = "Exit status:
+  0    this program is there, put there now or before
+  1    it is not, for another reason than the connection
+  2    the arguments make no sense
+  7    no connection to the other machine, or it was lost
+  12   no memory left";
 
 /// One safe, fast binary for copying, moving, removing and comparing files.
 #[derive(Debug, Parser)]
@@ -245,7 +265,7 @@ pub enum Command {
     #[command(override_usage = "bcmr hash [OPTIONS] FILE...", after_long_help = LOOK_STATUS)]
     Hash(LookArgs),
     /// Make directories, here or on another machine
-    #[command(override_usage = "bcmr mkdir [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    #[command(override_usage = "bcmr mkdir [OPTIONS] PATH...", after_long_help = MKDIR_STATUS)]
     Mkdir(MkdirArgs),
     /// Say which way a copy to or from a host would go, and why
     #[command(override_usage = "bcmr doctor [OPTIONS] HOST", after_long_help = DOCTOR_STATUS)]
@@ -255,7 +275,7 @@ pub enum Command {
     /// It is copied over ssh into ${XDG_CACHE_HOME:-$HOME/.cache}/bcmr/bin there, under a name that holds its version and
     /// hash, where later copies of the same version find it. The host must run the same system on the same kind of
     /// processor.
-    #[command(override_usage = "bcmr deploy [OPTIONS] HOST", after_long_help = LOOK_STATUS)]
+    #[command(override_usage = "bcmr deploy [OPTIONS] HOST", after_long_help = DEPLOY_STATUS)]
     Deploy(HostArgs),
     /// Speak to a bcmr on another machine, over standard input and output
     ///
