@@ -16,6 +16,7 @@ use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestin
 use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
+use crate::peer::landing::rules_there;
 use crate::policy::{Compare, CopyPolicy};
 use crate::receiver::arriving::Arriving;
 use crate::receiver::choose::Way;
@@ -119,12 +120,13 @@ pub(crate) fn visitor<'a>(
     let kept = place.and_then(|place| keeping::spared(policy, &what.reach, place));
     if !survey.deletes() {
         place.map_or(Ok(()), |place| keeping::foreseen(policy, &what.reach, place))?;
-        return Ok(Box::new(Preview::new(check, kept, AtEnd::Tells(Passes::One))));
+        let preview = Preview::new(check, kept, AtEnd::Tells(Passes::One));
+        return Ok(Box::new(preview.ruled_by(rules_there(policy)?)));
     }
     let aside = place.map_or(Ok(None), |place| keeping::aside(policy, &what.reach, place))?;
     let kept = kept.or(aside.as_ref().map(|aside| aside.id()));
     let first = DeletesFirst { told, aside, receipt: Receipt::OfThis };
-    Ok(Box::new(Preview::new(check, kept, AtEnd::Deletes(first))))
+    Ok(Box::new(Preview::new(check, kept, AtEnd::Deletes(first)).ruled_by(rules_there(policy)?)))
 }
 
 /// A receiver that shows what comes to `visit`. Nothing was compared yet.

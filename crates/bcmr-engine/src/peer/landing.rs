@@ -9,6 +9,7 @@ use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
+use crate::node::Node;
 use crate::peer::dedup::StoredBlocks;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
@@ -32,10 +33,10 @@ use crate::receiver::extraneous::Extraneous;
 use crate::receiver::held::HeldNames;
 use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
-use crate::receiver::partly::SparedBelow;
+use crate::receiver::partly::{RulesBelow, SparedBelow};
 use crate::receiver::plan::Proof;
 use crate::receiver::run_files::RunFiles;
-use crate::sender::filter::Filter;
+use crate::sender::filter::{Filter, relative};
 use crate::store::{CameFrom, Store};
 use crate::tally::Tally;
 use crate::trouble::error_of;
@@ -51,7 +52,7 @@ use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use bcmr_wire::limits::PART_BYTES_MIN;
 use bcmr_wire::message::{Run, Wanted};
-use fastcopy::dir::Name;
+use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::read_expected;
 use fastcopy::sync;
@@ -173,6 +174,33 @@ pub(crate) struct LocalSide<'a> {
     pub(crate) fetched: Option<&'a FetchedNames>,
 }
 
+/// What the source's files of rules leave out, by the copies that have come: of what only the destination has the sender knows
+/// nothing. `None` where there are no such files.
+///
+/// # Errors
+/// A pattern is none.
+pub(crate) fn rules_there(policy: &CopyPolicy) -> Result<Option<Box<RulesBelow>>> {
+    let filter = Arc::new(Filter::new(&policy.filter)?);
+    if !filter.asks_tree() {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(move |root: &Dir, node: &Node| {
+        let names: Vec<NameBuf> = node.names().into_iter().cloned().collect();
+        let fail = |op: Op| move |e| Error::os(op, node.path(), e);
+        let mut dir = root.try_clone().map_err(fail(Op::OpenDirectory))?;
+        let mut ignores = filter.rules_in(&dir, 0, None).map_err(fail(Op::ReadGitignore))?;
+        for (depth, name) in names.iter().enumerate() {
+            dir = dir.open_dir(name.as_name()).map_err(fail(Op::OpenDirectory))?;
+            ignores = filter.rules_in(&dir, depth + 1, ignores.as_ref()).map_err(fail(Op::ReadGitignore))?;
+        }
+        let filter = filter.clone();
+        Ok(Box::new(move |below: &[&[u8]], is_dir: bool| {
+            let path = relative(names.iter().map(NameBuf::bytes).chain(below.iter().copied()));
+            filter.excludes(&path, is_dir, ignores.as_ref())
+        }) as Box<SparedBelow<'static>>)
+    })))
+}
+
 /// A receiver that lands what comes. Nothing is changed yet.
 ///
 /// # Errors
@@ -206,6 +234,8 @@ pub(crate) fn landing<'a>(
     // No other process is at work in the tree any more.
     let extraneous = extraneous.map(|found| found.sweeping(what.tree.is_some()));
     let filter = Filter::new(&policy.filter)?;
+    let rules = rules_there(policy)?;
+    let extraneous = extraneous.map(|found| found.ruled_by(rules));
     let source = policy.leaving.goes().then(|| FarSource::new(transfer.reply, policy.verify));
     let hooks = FarHooks { source, fetched, manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);

@@ -279,21 +279,26 @@ impl FarScene {
         all
     }
 
-    /// Whether a name that the source does not take stays at the destination, with what is below it.
-    fn stays(&self, at: &Path) -> bool {
+    /// Whether a name that the source does not take stays at the destination, which had all of `before`.
+    fn stays(&self, at: &Path, before: &Below) -> bool {
         let mut above: Vec<&Path> = at.ancestors().collect();
         above.reverse();
-        for at in above {
-            match self.source.get(at).filter(|_| !self.is_left_out(at)) {
+        for (depth, first) in above.iter().enumerate() {
+            match self.source.get(*first).filter(|_| !self.is_left_out(first)) {
                 Some(Had::Dir) => {}
                 // What is in its way goes, or it could not come.
                 Some(_) => return false,
                 None if !self.policy.mirror.deletes() => return true,
                 None if self.policy.mirror == Mirror::DeleteExcluded => return false,
-                None => {
-                    let is_named = self.excluding == Excluding::ByRule || self.source.contains_key(at);
-                    return is_named && self.is_left_out(at);
+                // What a name leaves out stays wherever it is, and so does what leads there.
+                None if matches!(self.excluding, Excluding::ByRule | Excluding::ByTree) => {
+                    let is_out = |path: &Path| {
+                        let below = path.ancestors().count() - depth;
+                        path.ancestors().take(below).any(|at| self.is_left_out(at))
+                    };
+                    return is_out(at) || before.keys().any(|path| path.starts_with(at) && is_out(path));
                 }
+                None => return self.source.contains_key(*first) && self.is_left_out(first),
             }
         }
         true
@@ -303,7 +308,7 @@ impl FarScene {
     fn wanted(&self, before: &Below) -> Below {
         let mut all = self.taken();
         for (at, had) in before {
-            if !all.contains_key(at) && self.stays(at) {
+            if !all.contains_key(at) && self.stays(at, before) {
                 all.insert(at.clone(), had.clone());
             }
         }
@@ -459,7 +464,9 @@ impl FarScene {
                         return Err(format!("{shown} has neither what was there nor what comes"));
                     }
                 }
-                None if self.stays(at) => return Err(format!("{shown} was to stay, and is not as it was")),
+                None if self.stays(at, before) => {
+                    return Err(format!("{shown} was to stay, and is not as it was"));
+                }
                 None => {
                     // What stands where something else comes goes when that comes.
                     let is_cleared = at
@@ -762,7 +769,18 @@ impl FarScene {
         {
             return Err(format!("{} has changed, and was not planned", at.display()));
         }
-        let undone = |(sign, at): &&(char, PathBuf)| (*sign == '-') == now.contains_key(at);
+        // A plan goes by the file of rules that was there; the one that comes keeps more.
+        let newer = names.iter().any(|(sign, at)| *sign != '-' && at.as_os_str() == ".gitignore");
+        let keeps = |at: &Path| {
+            newer
+                && self.excluding == Excluding::ByTree
+                && now
+                    .keys()
+                    .any(|path| path.starts_with(at) && path.ancestors().any(|at| self.is_left_out(at)))
+        };
+        let undone = |(sign, at): &&(char, PathBuf)| {
+            (*sign == '-') == now.contains_key(at) && !(*sign == '-' && keeps(at))
+        };
         match names.iter().find(undone) {
             Some((sign, at)) => Err(format!("{sign} {} was planned and not done", at.display())),
             None => Ok(()),

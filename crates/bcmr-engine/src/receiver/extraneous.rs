@@ -14,13 +14,14 @@ use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
 use crate::receiver::aside::Aside;
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
-use crate::receiver::partly::{self, SparedBelow};
+use crate::receiver::partly::{self, RulesBelow, SparedBelow};
 use crate::receiver::unmet::Unmet;
 use crate::remove::{self, NamedRemoval};
 use crate::stage;
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Place, Time};
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -44,6 +45,8 @@ struct Below {
     /// What this run has put into it.
     created_names: Arc<CreatedNames>,
     names: Vec<Planned>,
+    /// Files of rules have had their say.
+    is_ruled: bool,
 }
 
 /// One name that goes.
@@ -91,6 +94,8 @@ pub(crate) struct Extraneous {
     spared: Option<(u64, u64)>,
     /// What runs that were killed have left goes at once.
     sweeps: bool,
+    /// Files of rules, which leave out more than the source has: as they came, they are read at the destination.
+    rules: Option<Box<RulesBelow>>,
     root: OnceLock<MirrorRoot>,
     /// Names in the directories of the destination.
     entries: AtomicU64,
@@ -124,6 +129,7 @@ impl Extraneous {
             most,
             spared: None,
             sweeps: false,
+            rules: None,
             root,
             entries,
             has_source,
@@ -149,6 +155,12 @@ impl Extraneous {
         let dir = dir.try_clone()?;
         self.root.get_or_init(|| MirrorRoot { dir, node: node.clone(), source });
         Ok(())
+    }
+
+    /// The same, and what files of rules leave out in the end stays.
+    pub(crate) fn ruled_by(self, rules: Option<Box<RulesBelow>>) -> Extraneous {
+        let rules = rules.filter(|_| !self.takes_excluded());
+        Extraneous { rules, ..self }
     }
 
     /// The source has `name` in what becomes `dst`.
@@ -351,7 +363,8 @@ impl Extraneous {
             }
             None => {
                 let (node, created_names) = (at.node.clone(), at.created_names.clone());
-                found.push(Below { node, id: at.id, times: at.times, created_names, names });
+                let (id, times) = (at.id, at.times);
+                found.push(Below { node, id, times, created_names, names, is_ruled: false });
             }
         }
     }
@@ -376,16 +389,23 @@ impl Extraneous {
 
     /// # Errors
     /// M1, M3: nothing goes, because the source is empty or more would go than may.
-    fn planned(self, tally: &Tally<'_>) -> Result<Option<Plan>> {
-        let Some(root) = self.root.into_inner() else { return Ok(None) };
-        let found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let (mut below, mut going) = (Vec::new(), 0);
-        let mut entries = self.entries.into_inner();
-        for mut at in found {
+    fn planned(mut self, tally: &Tally<'_>) -> Result<Option<Plan>> {
+        let Some(root) = self.root.take() else { return Ok(None) };
+        let (mut below, mut going, mut entries) = (Vec::new(), 0, 0);
+        let mut found = VecDeque::from(std::mem::take(&mut *self.found()));
+        while let Some(mut at) = found.pop_front() {
             if tally.cancelled() {
                 return Ok(None);
             }
-            let dir = match reach(&root.dir, &at) {
+            let reached = reach(&root.dir, &at).and_then(|dir| {
+                self.ruled(&root.dir, &dir, &mut at, tally)?;
+                Ok(dir)
+            });
+            // Rules keep something in directories that were to go, and the rest of these was found just now.
+            found.extend(
+                std::mem::take(&mut *self.found()).into_iter().map(|at| Below { is_ruled: true, ..at }),
+            );
+            let dir = match reached {
                 Ok(dir) => dir,
                 Err(e) => {
                     tally.fail(e);
@@ -412,6 +432,7 @@ impl Extraneous {
                 below.push(at);
             }
         }
+        entries += self.entries.into_inner();
         let refuse = |why| Err(Error::ours(Code::Refused, Op::DeleteIn, root.node.path(), why));
         if going > 0 && !self.has_source.into_inner() {
             return refuse(Reason::SourceIsEmpty.into());
@@ -420,6 +441,45 @@ impl Extraneous {
             return refuse(Reason::TooMuchToDelete.about(going).about(entries));
         }
         Ok(Some(Plan { root, below }))
+    }
+
+    /// Takes back from what goes what files of rules leave out by now. What goes of a directory in which they keep something
+    /// is found anew.
+    ///
+    /// # Errors
+    /// The files cannot be read.
+    fn ruled(&self, root: &Dir, dir: &Dir, below: &mut Below, tally: &Tally<'_>) -> Result<()> {
+        let Some(rules) = self.rules.as_ref().filter(|_| !below.is_ruled) else { return Ok(()) };
+        let leaves_out = rules(root, &below.node)?;
+        let names = std::mem::take(&mut below.names);
+        let (node, id, times) = (&below.node, below.id, below.times);
+        let at = At { dir, node, id, times, created_names: &below.created_names };
+        for planned in names {
+            let (name, is_dir) = (planned.name.as_name(), planned.kind == Kind::Dir);
+            if planned.going == Going::OnlyThere && leaves_out(&[name.bytes()], is_dir) {
+                continue;
+            }
+            let whole = match (is_dir, planned.going) {
+                (false, _) => Ok(true),
+                (true, Going::OnlyThere) => self.some_go(&at, name, Some(&*leaves_out)),
+                (true, Going::InTheWay) => {
+                    let stays = self.stays(Some(&*leaves_out));
+                    match partly::goes_whole(dir, name, &stays, |_| Ok(())) {
+                        Ok(true) => Ok(true),
+                        Ok(false) => {
+                            Err(Error::ours(Code::InTheWay, Op::Replace, node.join(name), Reason::HoldsKept))
+                        }
+                        Err(e) => Err(Error::os(Op::ListDirectory, node.join(name), e)),
+                    }
+                }
+            };
+            match whole {
+                Ok(true) => below.names.push(planned),
+                Ok(false) => {}
+                Err(e) => tally.fail(e),
+            }
+        }
+        Ok(())
     }
 }
 

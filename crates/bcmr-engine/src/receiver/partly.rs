@@ -4,6 +4,8 @@
 
 use crate::disk::Dirs;
 use crate::disk::sys::Sys;
+use crate::error::Result;
+use crate::node::Node;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Place};
 use std::io;
@@ -11,6 +13,9 @@ use std::io;
 /// Whether the filter leaves an entry out, by the names that lead to it from where the directory is, and whether it is a
 /// directory.
 pub(crate) type SparedBelow<'a> = dyn Fn(&[&[u8]], bool) -> bool + 'a;
+
+/// What files of rules leave out below a directory of the destination, which its names lead to from the one that is given.
+pub(crate) type RulesBelow = dyn Fn(&Dir, &Node) -> Result<Box<SparedBelow<'static>>> + Send + Sync;
 
 /// What goes in one directory, where something in it stays.
 pub(crate) struct Part<'a> {

@@ -180,7 +180,7 @@ fn what_the_filter_leaves_out_stays_unless_it_is_to_go() {
     assert_eq!(text(&tmp.p("s/b.o")), "s/b.o");
 }
 
-/// M1: also below a directory that only the destination has, here and seen from another machine; `-n` says the same.
+/// M11: also below a directory that only the destination has, here and seen from another machine; `-n` says the same.
 #[test]
 fn what_the_filter_leaves_out_keeps_the_directories_that_lead_to_it() {
     for far in [false, true] {
@@ -191,11 +191,19 @@ fn what_the_filter_leaves_out_keeps_the_directories_that_lead_to_it() {
             ("--delete --backup-dir ../kept -e *.o", &["gone/sub/work.o"]),
             ("--delete", &[]),
             ("--delete-excluded -e *.o", &[]),
+            ("--delete --gitignore", &["gone/sub/work.o"]),
+            ("--delete=before --gitignore", &["gone/sub/work.o"]),
+            ("--delete-excluded --gitignore", &[]),
         ] {
             let tmp = Tmp::new();
             tmp.file("s/keep", "k");
             for name in ["gone/sub/work.o", "gone/sub/more", "gone/other/deep/a", "gone/b"] {
                 tmp.file(format!("d/{name}"), name);
+            }
+            if flags.contains("gitignore") {
+                // Of what only the destination has another machine knows by the copies of these files.
+                fs::write(tmp.p("s/.gitignore"), "*.o\n").unwrap();
+                fs::write(tmp.p("d/.gitignore"), "*.o\n").unwrap();
             }
             let run = |words: &str| {
                 let words = format!("{flags} {words}s");

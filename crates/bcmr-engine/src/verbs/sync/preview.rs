@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::policy::{Collide, Compare, CopyPolicy};
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::extraneous::{At, Extraneous, Going};
+use crate::receiver::partly::RulesBelow;
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
 use crate::tally::Tally;
@@ -99,6 +100,11 @@ impl<'a> Preview<'a> {
     pub(crate) fn new(check: Check<'a>, kept: Option<(u64, u64)>, at_end: AtEnd<'a>) -> Preview<'a> {
         let found = Extraneous::of(check.policy).map(|found| found.sparing(kept));
         Preview { check, found, at_end, created_names: Arc::default() }
+    }
+
+    /// The same, where files of rules are read at the destination.
+    pub(crate) fn ruled_by(self, rules: Option<Box<RulesBelow>>) -> Preview<'a> {
+        Preview { found: self.found.map(|found| found.ruled_by(rules)), ..self }
     }
 
     fn tells(&self) -> bool {
