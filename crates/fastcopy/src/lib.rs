@@ -30,6 +30,7 @@ pub mod rungs;
 pub mod scratch;
 pub mod sparse;
 pub mod splice;
+pub mod stack;
 pub mod still;
 pub mod sync;
 pub mod wall;

@@ -13,6 +13,7 @@ use crate::receiver::single::{Folder, Single};
 use fastcopy::dir::NameBuf;
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use fastcopy::stack::StackRoom;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,8 @@ pub(super) struct Copier<'a> {
     /// Whether what is copied now is below a directory that was made for it: that one alone is remembered, lest it be copied
     /// into itself.
     pub(super) below_made: bool,
+    /// How deep it may go.
+    pub(super) room: StackRoom,
 }
 
 /// What became of an operand.
@@ -65,7 +68,12 @@ impl StepEnd {
 }
 
 impl<'a> Copier<'a> {
-    pub(super) fn new(options: &'a Options, teller: &'a mut dyn Teller, count: usize) -> Copier<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        teller: &'a mut dyn Teller,
+        count: usize,
+        room: StackRoom,
+    ) -> Copier<'a> {
         let io = Io { changing: Changing::Allowed, ..Io::PLAIN };
         Copier {
             options,
@@ -77,6 +85,7 @@ impl<'a> Copier<'a> {
             above: HashSet::new(),
             top: (PathBuf::new(), PathBuf::new()),
             below_made: false,
+            room,
         }
     }
 

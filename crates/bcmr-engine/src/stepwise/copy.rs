@@ -19,6 +19,7 @@ use crate::receiver::single::{Folder, LandedOne};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
+use fastcopy::stack::{self, StackRoom};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -26,12 +27,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Copies. Whether all was done.
-pub fn copy(sources: &[PathBuf], target: &Onto, options: &Options, teller: &mut dyn Teller) -> bool {
-    Copier::new(options, teller, sources.len()).run(sources, target)
+pub fn copy(sources: &[PathBuf], target: &Onto, options: &Options, teller: &mut (dyn Teller + Send)) -> bool {
+    let mut run = |room| Copier::new(options, teller, sources.len(), room).run(sources, target);
+    // Only what goes down into directories needs more than there is.
+    if options.recursive && options.purpose == Program::Copy {
+        stack::deep(run)
+    } else {
+        run(StackRoom::here())
+    }
 }
 
 /// Moves. Whether all was done.
-pub fn move_(sources: &[PathBuf], target: &Onto, options: &Options, teller: &mut dyn Teller) -> bool {
+pub fn move_(
+    sources: &[PathBuf],
+    target: &Onto,
+    options: &Options,
+    teller: &mut (dyn Teller + Send),
+) -> bool {
     copy(sources, target, options, teller)
 }
 
@@ -93,6 +105,9 @@ impl Copier<'_> {
         operand: bool,
         device: u64,
     ) -> StepEnd {
+        if let Some(done) = self.too_deep(src) {
+            return done;
+        }
         let follow = self.follows(operand);
         let info = match src.look(follow) {
             Ok(info) => info,
@@ -172,6 +187,15 @@ impl Copier<'_> {
             }
         }
         done
+    }
+
+    /// Where the stack ends: what is deeper is an error, as a path that is too long is one for GNU's.
+    pub(super) fn too_deep(&mut self, src: &Spot) -> Option<StepEnd> {
+        if self.room.is_left() {
+            return None;
+        }
+        let e = io::Error::from_raw_os_error(errno::ENAMETOOLONG);
+        Some(StepEnd::of(self.fail(What::Stat, &src.shown, e)))
     }
 
     fn was_created(&self, dst: &Spot, there: &Info) -> bool {

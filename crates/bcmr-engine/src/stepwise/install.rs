@@ -8,6 +8,7 @@ use super::spot::{Spot, last, trimmed};
 use super::told::{Did, Teller, What};
 use fastcopy::errno;
 use fastcopy::meta::Kind;
+use fastcopy::stack::StackRoom;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub fn install_dirs(
     options: &Options,
     teller: &mut dyn Teller,
 ) -> bool {
-    let mut copier = Copier::new(options, teller, paths.len());
+    let mut copier = Copier::new(options, teller, paths.len(), StackRoom::here());
     let mut fine = true;
     for path in paths {
         fine &= copier.make_dirs(path, last_too, given);

@@ -135,10 +135,21 @@ impl MissingBelow {
     }
 }
 
+/// One level after the other, and not each within the one above: they may be many.
+impl Drop for MissingBelow {
+    fn drop(&mut self) {
+        let mut levels = vec![std::mem::take(&mut self.below)];
+        while let Some(level) = levels.pop() {
+            levels.extend(level.into_values().map(|mut missing| std::mem::take(&mut missing.below)));
+        }
+    }
+}
+
 /// Goes through what failed once more, one thing after the other. Whether that went well.
 fn once_more(copier: &mut Copier<'_>, pair: &CopyStep<'_>, failures: Vec<Error>) -> bool {
     let (src, dst) = (pair.src, pair.dst);
-    let mut missing = MissingBelow { whole: failures.len() > FAILURES_MAX, ..MissingBelow::default() };
+    let mut missing = MissingBelow::default();
+    missing.whole = failures.len() > FAILURES_MAX;
     let mut fine = true;
     for e in failures {
         let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
@@ -161,7 +172,7 @@ fn once_more(copier: &mut Copier<'_>, pair: &CopyStep<'_>, failures: Vec<Error>)
         unlink_first: false,
         ..copier.options.clone()
     };
-    let mut again = Copier::new(&options, &mut *copier.teller, 1);
+    let mut again = Copier::new(&options, &mut *copier.teller, 1, copier.room);
     (again.copied, again.top, again.below_made) = (copier.copied.clone(), copier.top.clone(), true);
     fine & !add_missing(&mut again, (src, dst), &missing, None, pair.info.dev).is_failed()
 }
@@ -173,6 +184,9 @@ fn add_missing(
     up: Option<&Ancestors<'_>>,
     device: u64,
 ) -> StepEnd {
+    if let Some(done) = copier.too_deep(src) {
+        return done;
+    }
     if missing.whole {
         return copier.item(src, dst, up, false, device);
     }

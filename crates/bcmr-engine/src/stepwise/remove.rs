@@ -9,6 +9,7 @@ use crate::receiver::single::Folder;
 use fastcopy::dir::{Dir, ListBuffer};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use fastcopy::stack::{self, StackRoom};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -60,6 +61,8 @@ struct Remover<'a> {
     teller: &'a mut dyn Teller,
     root: Option<(u64, u64)>,
     failed: bool,
+    /// How deep it may go.
+    room: StackRoom,
 }
 
 /// What became of one name.
@@ -74,9 +77,15 @@ enum Removal {
 }
 
 /// Removes. Whether all was done that was not declined.
-pub fn remove(paths: &[PathBuf], options: &RemoveOptions, teller: &mut dyn Teller) -> bool {
+pub fn remove(paths: &[PathBuf], options: &RemoveOptions, teller: &mut (dyn Teller + Send)) -> bool {
+    let mut run = |room| remove_all(paths, options, teller, room);
+    // Only what goes down into directories needs more than there is.
+    if options.recursive { stack::deep(run) } else { run(StackRoom::here()) }
+}
+
+fn remove_all(paths: &[PathBuf], options: &RemoveOptions, teller: &mut dyn Teller, room: StackRoom) -> bool {
     let root = Dir::open(Path::new("/")).and_then(|dir| dir.info()).ok().map(|info| info.id());
-    let mut remover = Remover { options, teller, root, failed: false };
+    let mut remover = Remover { options, teller, root, failed: false, room };
     for path in paths {
         if options.cancel.is_set() {
             return false;
@@ -198,6 +207,9 @@ impl Remover<'_> {
 
     fn entry(&mut self, spot: &Spot, info: &Info, device: Option<u64>) -> Removal {
         let o = self.options;
+        if !self.room.is_left() {
+            return self.not_removed(&spot.shown, io::Error::from_raw_os_error(errno::ENAMETOOLONG));
+        }
         if info.kind != Kind::Dir {
             return match self.asked(spot, info, false) {
                 Ok(true) => self.unlink(spot, info),

@@ -14,7 +14,7 @@ pub(super) struct Ancestors<'u> {
 
 impl Ancestors<'_> {
     pub(super) fn has(&self, id: Id) -> bool {
-        self.id == id || self.above.is_some_and(|up| up.has(id))
+        std::iter::successors(Some(self), |at| at.above).any(|at| at.id == id)
     }
 }
 

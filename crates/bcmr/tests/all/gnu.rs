@@ -514,3 +514,41 @@ fn a_file_is_moved_over_a_fifo_of_another_file_system() {
     assert_eq!(read(&old), "content");
     assert_eq!(rustix::fs::listxattr(&old, &mut [0_u8; 64]).unwrap(), 0);
 }
+
+/// A chain of `levels` directories, by handles: its path is longer than any call takes.
+fn chain(top: &Path, levels: usize) {
+    use rustix::fs::{Mode, OFlags, mkdirat, openat};
+    std::fs::create_dir(top).unwrap();
+    let mut at: rustix::fd::OwnedFd = std::fs::File::open(top).unwrap().into();
+    for _ in 0..levels {
+        mkdirat(&at, "d", Mode::RWXU).unwrap();
+        at = openat(&at, "d", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    }
+}
+
+/// However deep a tree is, the stack is not what ends: neither where it is small, nor where descriptors run out.
+#[test]
+fn no_tree_is_too_deep_for_the_stack() {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    needs!(most.is_none_or(|most| most > 11_000), "it wants two descriptors a level");
+    let tmp = Tmp::new();
+    chain(&tmp.p("a"), 5000);
+    let run = |limit: &str, words: [&str; 4]| {
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        bcmr_after(limit, words).cwd(tmp.path()).run()
+    };
+    for option in ["-rv", "-av", "-r"] {
+        let told = if option == "-r" { 0 } else { 5001 };
+        assert_eq!(
+            run("ulimit -s 1024", ["cp", option, "a", "b"]).ok().out.lines().count(),
+            told,
+            "{option}"
+        );
+        assert_eq!(run("ulimit -s 1024", ["rm", "-rv", "b", ""]).ok().out.lines().count(), 5001, "{option}");
+    }
+    let few = "ulimit -s 1024; ulimit -n 500";
+    run(few, ["cp", "-rv", "a", "b"]).code(1).says(": Too many open files\n");
+    run(few, ["cp", "-r", "a", "c"]).one_of(&[0, 1]);
+    run(few, ["rm", "-rv", "b", ""]).one_of(&[0, 1]);
+    run("ulimit -v 600000", ["rm", "-rv", "a", ""]).ok();
+}

@@ -186,12 +186,16 @@ impl<'e> Here<'e> {
     }
 
     /// Runs what was asked for, with a user who is told and asked.
-    pub fn told(&self, work: impl FnOnce(&mut dyn Teller) -> bool) -> u8 {
+    pub fn told(&self, work: impl FnOnce(&mut (dyn Teller + Send)) -> bool) -> u8 {
         self.told_stripping(None, work)
     }
 
     /// The same, with a program that strips files before they are published.
-    pub fn told_stripping(&self, strip: Option<OsString>, work: impl FnOnce(&mut dyn Teller) -> bool) -> u8 {
+    pub fn told_stripping(
+        &self,
+        strip: Option<OsString>,
+        work: impl FnOnce(&mut (dyn Teller + Send)) -> bool,
+    ) -> u8 {
         let stopped = self.catch();
         let mut user = User {
             here: self,
