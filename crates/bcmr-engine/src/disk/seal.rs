@@ -472,7 +472,10 @@ fn apply(
         let inherited = if kind == Kind::Dir && !p.mode { born.mode & 0o2000 } else { 0 };
         // chown may have cleared bits since `born`; an ACL may have set others. Only a plain birth is trusted.
         let untouched = owner.is_none_or(|o| o == (born.uid, born.gid)) && !had_acl && !keep.default_acl;
-        settle_mode(thing, (mode, inherited), (kind, owned), untouched.then_some(born.mode), lost);
+        let now = untouched.then_some(born.mode);
+        // mv says nothing where the owner cannot be kept, nor of what goes with it.
+        let tells = kind == Kind::File && keep.strictness != Strictness::LikeMv;
+        settle_mode(thing, (mode, inherited), (owned, tells), now, lost);
     }
     Ok(())
 }
@@ -482,13 +485,13 @@ fn apply(
 fn settle_mode(
     thing: Thing<'_>,
     (mode, inherited): (u32, u32),
-    (kind, owned): (Kind, bool),
+    (owned, tells): (bool, bool),
     now: Option<u32>,
     lost: &mut Vec<Fault>,
 ) {
     let lend = mode & LEND;
     let mode = if owned { mode } else { mode & !LEND };
-    if !owned && lend != 0 && kind == Kind::File {
+    if !owned && lend != 0 && tells {
         let note = Reason::SetidLeftOut;
         lost.push(Fault::ours(Side::Dest, Op::SetModeOf, Code::MetadataLost, note));
     }

@@ -155,7 +155,8 @@ fn once_more(copier: &mut Copier<'_>, pair: &CopyStep<'_>, failures: Vec<Error>)
         let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
         if e.code == Code::MetadataLost {
             let side = if e.path.starts_with(&dst.shown) { Side::Dest } else { Side::Source };
-            let fault = Fault { side, op: e.op, code: e.code, note: None, source: e.source };
+            let note = e.note.map(|note| note.reason);
+            let fault = Fault { side, op: e.op, code: e.code, note, source: e.source };
             fine &= copier.tell_lost_of(&e.path, &e.path, vec![fault]);
         } else {
             missing.add(below.unwrap_or(Path::new("")));

@@ -552,3 +552,32 @@ fn no_tree_is_too_deep_for_the_stack() {
     run(few, ["rm", "-rv", "b", ""]).one_of(&[0, 1]);
     run("ulimit -v 600000", ["rm", "-rv", "a", ""]).ok();
 }
+
+/// What can only be given together with an owner, who cannot be given, is left out, and that is no failure.
+#[test]
+fn setuid_without_its_owner_is_left_out_without_a_word() {
+    needs!(is_root(), "only root gives files away, mounts and becomes another user");
+    let tmp = Tmp::for_others();
+    let _far = Mount::tmpfs("size=1m,mode=1777", &tmp.dir("far")).unwrap();
+    for top in ["t", "u"] {
+        chmod(&tmp.dir(top), 0o777);
+        std::os::unix::fs::chown(tmp.p(top), Some(65534), Some(65534)).unwrap();
+        for (name, bits) in [("setuid", 0o4755), ("setgid", 0o2755)] {
+            chmod(&tmp.file(format!("{top}/{name}"), name), bits);
+        }
+    }
+    for (words, to) in [
+        (["cp", "-a", "t", "archive"], "archive"),
+        (["cp", "-rp", "t", "kept"], "kept"),
+        (["cp", "-av", "t", "told"], "told"),
+        (["mv", "-f", "t", "far"], "far/t"),
+        (["mv", "-f", "u/setuid", "far"], "far"),
+    ] {
+        let ran = bcmr_as(65534, &tmp, words).cwd(tmp.path()).run().ok();
+        assert_eq!((ran.err.as_str(), mode(&tmp.p(to).join("setuid"))), ("", 0o755), "{words:?}");
+    }
+    assert!(!tmp.p("t").exists() && !tmp.p("u/setuid").exists());
+    // Without the owner being asked for it is worth a word.
+    let ran = bcmr_as(65534, &tmp, ["cp", "--preserve=mode", "u/setgid", "bare"]).cwd(tmp.path()).run().ok();
+    assert!(ran.err.contains("does not keep setuid or setgid"), "{}", ran.err);
+}
