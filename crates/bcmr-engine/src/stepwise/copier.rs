@@ -4,10 +4,10 @@
 
 use super::options::{Options, Program};
 use super::spot::Spot;
-use super::told::{Teller, Trouble, What};
+use super::told::{Noted, Teller, Trouble, What};
 use crate::alter::OwnersAndModes;
 use crate::disk::{Fault, Keep, Side};
-use crate::error::{Op, Reason};
+use crate::error::{Note, Op, Reason};
 use crate::policy::{Changing, Follow, Io, Preserve, Strictness};
 use crate::receiver::single::{Folder, Single};
 use fastcopy::dir::NameBuf;
@@ -89,13 +89,20 @@ impl<'a> Copier<'a> {
         }
     }
 
+    /// Tells it, unless it is that the run was stopped.
     pub(super) fn fail(&mut self, what: What, path: &Path, why: io::Error) -> bool {
+        if Noted::is_stop(&why) {
+            return false;
+        }
         let path = path.to_owned();
         self.teller.trouble(Trouble { what, path, other: None, why: Some(why) });
         false
     }
 
     pub(super) fn fail_two(&mut self, what: What, path: &Path, other: &Path, why: Option<io::Error>) -> bool {
+        if why.as_ref().is_some_and(Noted::is_stop) {
+            return false;
+        }
         let (path, other) = (path.to_owned(), Some(other.to_owned()));
         self.teller.trouble(Trouble { what, path, other, why });
         false
@@ -210,7 +217,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Why a job did not land, as the system says it.
+/// Why a job did not land, as the system says it; where it says nothing, as we do.
 pub(super) fn fault_error(fault: Fault) -> io::Error {
-    fault.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO))
+    Noted::why(fault.source, fault.note.map(Note::from), fault.code)
 }

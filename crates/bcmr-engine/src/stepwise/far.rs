@@ -5,18 +5,16 @@
 use super::named::operand;
 use super::options::Options;
 use super::spot::{Spot, join, names_in};
-use super::told::{Did, Teller, Trouble, What};
+use super::told::{Did, Noted, Teller, Trouble, What};
 use crate::disk::sys::Sys;
-use crate::error::{Error, Op, Reason};
+use crate::error::{Code, Error, Op, Reason};
 use crate::event::{Action, Event, Front, Progress, Question, Watch};
 use crate::policy::{CopyPolicy, Strictness};
 use crate::receiver::tree;
 use crate::verbs::move_named;
 use fastcopy::dir::NameBuf;
-use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -125,7 +123,9 @@ pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller
     for (_, e) in kept.errors {
         // A directory stays because of what stays in it, which was told.
         let holds = |other: &PathBuf| other != &e.path && other.starts_with(&e.path);
-        if !(e.op == Op::RemoveSource && removing.iter().any(holds)) {
+        // Nor is it told that the run was stopped.
+        let is_stop = e.code == Code::Interrupted;
+        if !(is_stop || e.op == Op::RemoveSource && removing.iter().any(holds)) {
             teller.trouble(trouble(e, src, dst));
         }
     }
@@ -156,7 +156,7 @@ impl FarLists {
 /// An error of the verb as what GNU's would have said.
 fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
     let inside = e.note.as_ref().is_some_and(|note| note.reason == Reason::DestinationInside);
-    let why = (!inside).then(|| e.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO)));
+    let why = (!inside).then(|| Noted::why(e.source, e.note, e.code));
     // A file in a directory that may not be passed is not even seen.
     if matches!(e.op, Op::Open | Op::OpenDirectory)
         && let Err(unseen) = Spot::of(&e.path).look(false)

@@ -27,4 +27,4 @@ pub use install::install_dirs;
 pub use look::{backup_of, is_directory};
 pub use options::{Backup, Content, Given, Onto, Options, Over, Program, Update};
 pub use remove::{Prompt, RemoveOptions, remove};
-pub use told::{Did, StepQuestion, Teller, Trouble, What};
+pub use told::{Did, Noted, StepQuestion, Teller, Trouble, What};

@@ -2,6 +2,7 @@
 //!
 //! Must not know how any of it is worded.
 
+use crate::error::{Code, Note, Reason};
 use fastcopy::meta::Kind;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -84,6 +85,35 @@ pub struct Trouble {
     pub other: Option<PathBuf>,
     /// What the system said.
     pub why: Option<io::Error>,
+}
+
+/// A reason that is ours, where the system gave none: what [`Trouble::why`] holds then.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?}")]
+pub struct Noted(pub Note);
+
+impl Noted {
+    /// The system's reason; else ours.
+    pub(super) fn why(source: Option<io::Error>, note: Option<Note>, code: Code) -> io::Error {
+        source.unwrap_or_else(|| {
+            let stopped = code == Code::Interrupted;
+            let note = note.filter(|_| !stopped).unwrap_or_else(|| {
+                if stopped { Reason::Interrupted.into() } else { code.name().to_owned().into() }
+            });
+            io::Error::other(Noted(note))
+        })
+    }
+
+    /// Ours, if it is.
+    #[must_use]
+    pub fn of(e: &io::Error) -> Option<&Note> {
+        e.get_ref()?.downcast_ref::<Noted>().map(|noted| &noted.0)
+    }
+
+    /// The user has asked to stop, and knows.
+    pub(super) fn is_stop(e: &io::Error) -> bool {
+        Noted::of(e).is_some_and(|note| note.reason == Reason::Interrupted)
+    }
 }
 
 /// Something that was done.

@@ -3,7 +3,8 @@
 //! Must not know options, nor decide anything.
 
 use crate::names;
-use bcmr_engine::stepwise::{Did, Kind, StepQuestion, Trouble, What};
+use crate::say::words;
+use bcmr_engine::stepwise::{Did, Kind, Noted, StepQuestion, Trouble, What};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -128,6 +129,9 @@ pub fn locale_quoted(locale: Locale, word: &[u8]) -> Vec<u8> {
 
 /// What the system says of an error, without Rust's number behind it.
 pub fn reason(e: &io::Error) -> String {
+    if let Some(note) = Noted::of(e) {
+        return words::note(note);
+    }
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
