@@ -72,6 +72,11 @@ impl Single {
         Single { disk, hand }
     }
 
+    /// Makes the file of a job that its caller fills.
+    pub(crate) fn stage(&mut self, to: &Folder, job: &mut Job<'_, Sys>, keep: &Keep) {
+        self.disk.stage(&to.dir, None, std::slice::from_mut(job), keep);
+    }
+
     /// Lands one job. `how` is absent where no content is wanted. `bare`: the mode that it has in the end is the only thing
     /// that says who may do what. `alter` is called between content and attributes.
     pub(crate) fn land(

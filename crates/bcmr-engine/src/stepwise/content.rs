@@ -6,19 +6,20 @@
 use super::copier::{Copier, fault_error};
 use super::options::Content;
 use super::spot::{Spot, join, parent_shown};
-use super::told::{Did, Trouble, What};
+use super::told::{Did, Noted, Trouble, What};
 use crate::disk::compare;
+use crate::disk::sys::Sys;
 use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
-use crate::error::{Code, Op};
+use crate::error::{Code, Error, Op};
 use crate::event::{Cancel, Event, Front, Progress, Question, Watch};
-use crate::policy::{Changing, Durability, Verify};
-use crate::receiver::single::{Folder, without_acl};
+use crate::policy::{Changing, Durability, Sparse, Verify};
+use crate::receiver::single::Folder;
 use crate::verbs::stream;
 use fastcopy::dir::{Name, open_to_write};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -175,7 +176,7 @@ fn sealing(copier: &Copier<'_>, folder: &Folder, info: &Info, there: bool) -> (I
 fn land(
     copier: &mut Copier<'_>,
     (folder, dst): (&Folder, &Path),
-    job: Job<'_, crate::disk::sys::Sys>,
+    job: Job<'_, Sys>,
     keep: &Keep,
     dev: Option<u64>,
 ) -> crate::receiver::single::LandedOne {
@@ -194,7 +195,8 @@ fn land(
         observe: &observe,
         work: None,
     };
-    let fill = copier.options.content == Content::Copied;
+    // What is a stream was filled by now.
+    let fill = copier.options.content == Content::Copied && job.body.is_file();
     let new = job.there.is_none();
     let plain = copier.options.plain_mode.then_some(0o666 & !keep.umask);
     let bare = copier.options.given.map(|given| given.mode).or(plain).filter(|_| new && keep.default_acl);
@@ -287,18 +289,57 @@ fn write_into(
     }
 }
 
+/// Bytes as they come, with holes only where they are asked for.
+struct Pieces {
+    to: std::fs::File,
+    holes: bool,
+}
+
+/// What a hole is made of, as GNU's does.
+const HOLE_BYTES: usize = 4096;
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let is_hole = |piece: &[u8]| piece.len() == HOLE_BYTES && piece.iter().all(|b| *b == 0);
+        if !self.holes {
+            return self.to.write(bytes);
+        }
+        let pieces = bytes.chunks(HOLE_BYTES);
+        let empty: usize = pieces.clone().take_while(|piece| is_hole(piece)).map(<[u8]>::len).sum();
+        if empty > 0 {
+            self.to.seek_relative(empty as i64)?;
+            return Ok(empty);
+        }
+        let full: usize = pieces.take_while(|piece| !is_hole(piece)).map(<[u8]>::len).sum();
+        self.to.write(bytes.get(..full).unwrap_or(bytes))
+    }
+
+    /// A hole at the end is one by the file's length alone.
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.holes {
+            return Ok(());
+        }
+        let end = self.to.stream_position()?;
+        self.to.set_len(end)
+    }
+}
+
 fn pour(copier: &mut Copier<'_>, file: &File<'_>, source: OwnedFd, to: OwnedFd) -> bool {
     let progress = Progress::default();
     let cancel: Arc<Cancel> = copier.options.cancel.clone();
     let watch = Watch { front: &Silent, progress: &progress, cancel: &cancel, items: false };
-    let (mut from, mut to) = (std::fs::File::from(source), std::fs::File::from(to));
-    match stream::pour(&mut from, &mut to, &file.src.shown, &file.dst.shown, watch) {
-        Ok(_) => !cancel.is_set(),
+    let is_file = Info::of(&to).is_ok_and(|info| info.kind == Kind::File);
+    let holes = is_file && copier.options.sparse == Sparse::Always;
+    let mut to = Pieces { to: std::fs::File::from(to), holes };
+    let mut from = std::fs::File::from(source);
+    let dst = &file.dst.shown;
+    let poured = stream::pour(&mut from, &mut to, &file.src.shown, dst, watch);
+    match poured.and_then(|_| to.flush().map_err(|e| Error::os(Op::Write, dst, e))) {
+        Ok(()) => !cancel.is_set(),
         Err(e) => {
             let what = if e.op == Op::Read { What::Read } else { What::Write };
             let path = if e.op == Op::Read { &file.src.shown } else { &file.dst.shown };
-            let e = e.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO));
-            copier.fail(what, path, e)
+            copier.fail(what, path, Noted::why(e.source, e.note, e.code))
         }
     }
 }
@@ -350,68 +391,50 @@ fn new(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) 
             _ => copier.fail(What::Create, &file.dst.shown, io::Error::from_raw_os_error(errno::EEXIST)),
         };
     }
-    let is_stream = info.kind.is_special() && copier.options.content == Content::Copied;
-    let (body, wanted_from) = if is_stream {
-        match held(copier, file, folder, source) {
-            Ok(held) => held,
-            Err(fine) => return fine,
-        }
-    } else {
-        match source.try_clone() {
-            Ok(body) => (body, *info),
-            Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
-        }
+    let body = match source.try_clone() {
+        Ok(body) => body,
+        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
     };
     let (mut wanted, keep) = sealing(copier, folder, info, false);
-    // What is a stream lands as the file that it was read into.
-    (wanted.kind, wanted.size, wanted.blocks) = (Kind::File, wanted_from.size, wanted_from.blocks);
-    (wanted.dev, wanted.ino) = wanted_from.id();
-    (wanted.mtime, wanted.ctime) = (info.mtime, wanted_from.ctime);
+    let is_stream = info.kind.is_special() && copier.options.content == Content::Copied;
+    // What is a stream lands as a file, and has no attributes of the thing that it was read from.
+    wanted.kind = Kind::File;
+    let attributes = if is_stream { Attributes::Carried(&[]) } else { Attributes::At(&folder.dir, name) };
     let stage = match folder.stage() {
         Ok(stage) => stage,
         Err(fault) => return copier.fail(What::Create, &file.dst.shown, fault_error(fault)),
     };
-    let attributes = Attributes::At(&folder.dir, name);
     let mut job = Job::new(name, stage, wanted, None, Body::File(body), attributes);
     job.only_new = !file.replace;
+    if is_stream {
+        fill_from_stream(copier, file, folder, &mut job, &keep);
+    }
     let landed = land(copier, (folder, &file.dst.shown), job, &keep, Some(info.dev));
     match landed.fault {
         None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
-        // It was told.
-        Some(fault) if copier.options.alters && fault.code == Code::Interrupted => false,
         Some(fault) if is_of_content(&fault) => content_failed(copier, file, fault),
         Some(fault) => copier.fail(What::Create, &file.dst.shown, fault_error(fault)),
     }
 }
 
-/// What a FIFO or device gives, in a file without a name.
-fn held(
+/// What a FIFO or device gives, straight into the file that is to have the name. What goes wrong with it is told here.
+fn fill_from_stream(
     copier: &mut Copier<'_>,
     file: &File<'_>,
     folder: &Folder,
-    source: &OwnedFd,
-) -> Result<(OwnedFd, Info), bool> {
-    let create = |copier: &mut Copier<'_>, e| Err(copier.fail(What::Create, &file.dst.shown, e));
-    let held = match folder.dir.unnamed(0o600) {
-        Ok(held) => held,
-        Err(e) => return create(copier, e),
-    };
-    // It stands for the source, which has nothing of this directory.
-    if folder.has_default_acl()
-        && let Err(e) = without_acl(&held, 0o600)
+    job: &mut Job<'_, Sys>,
+    keep: &Keep,
+) {
+    copier.single.stage(folder, job, keep);
+    if let (Body::File(source), Some(to), None) =
+        (std::mem::replace(&mut job.body, Body::Special), &job.file, &job.fault)
     {
-        return create(copier, e);
-    }
-    let (from, to) = match (source.try_clone(), held.try_clone()) {
-        (Ok(from), Ok(to)) => (from, to),
-        (Err(e), _) | (_, Err(e)) => return create(copier, e),
-    };
-    if !pour(copier, file, from, to) {
-        return Err(false);
-    }
-    match Info::of(held.as_fd()) {
-        Ok(info) => Ok((held, info)),
-        Err(e) => create(copier, e),
+        let poured = to.try_clone().map(|to| pour(copier, file, source, to));
+        job.fault = match poured {
+            Ok(true) => None,
+            Ok(false) => Some(Fault::interrupted()),
+            Err(e) => Some(Fault::os(Side::Dest, Op::Create, e)),
+        };
     }
 }
 

@@ -186,7 +186,13 @@ fn leads_to_stream(path: &Path) -> bool {
 }
 
 /// Copies up to the end, or until the user wants to stop.
-pub(crate) fn pour(from: &mut File, to: &mut File, src: &Path, dst: &Path, watch: Watch<'_>) -> Result<u64> {
+pub(crate) fn pour(
+    from: &mut File,
+    to: &mut impl Write,
+    src: &Path,
+    dst: &Path,
+    watch: Watch<'_>,
+) -> Result<u64> {
     let (mut room, mut bytes) = (vec![0; PIECE_BYTES], 0);
     while !watch.cancel.is_set() {
         // A FIFO that was opened before it has a writer has not ended: it says nothing at all.

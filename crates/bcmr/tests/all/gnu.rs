@@ -581,3 +581,46 @@ fn setuid_without_its_owner_is_left_out_without_a_word() {
     let ran = bcmr_as(65534, &tmp, ["cp", "--preserve=mode", "u/setgid", "bare"]).cwd(tmp.path()).run().ok();
     assert!(ran.err.contains("does not keep setuid or setgid"), "{}", ran.err);
 }
+
+/// Who stops a copy knows that it was stopped.
+#[test]
+fn a_copy_that_is_stopped_says_nothing() {
+    let tmp = Tmp::new();
+    std::fs::File::create(tmp.p("big")).unwrap().set_len(1 << 40).unwrap();
+    let mut running = gnu(&tmp, ["cp", "--sparse=never", "big", "o"]).start();
+    while names(tmp.path()).len() < 2 && !running.is_over() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    running.signal(rustix::process::Signal::INT);
+    let ran = running.wait().code(1002);
+    assert_eq!((ran.err.as_str(), names(tmp.path())), ("", vec!["big".into()]));
+}
+
+/// What is read as a stream is written once, and has its name when all of it is there.
+#[test]
+fn a_stream_takes_the_room_of_one_file() {
+    needs!(is_root(), "only root mounts");
+    let tmp = Tmp::new();
+    let small = Mount::tmpfs("size=1m", &tmp.dir("small")).unwrap();
+    let content = noise(7, 700 << 10);
+    tmp.file("content", &content);
+    let run = |size: &str, name: &str, more: &str| {
+        let line = format!("head -c {size} content | {BCMR} cp {more} -p /dev/stdin small/{name}");
+        Command::new("sh").args(["-c", &line]).current_dir(tmp.path()).output().unwrap()
+    };
+    let ran = run("700K", "fits", "");
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(std::fs::read(small.path().join("fits")).unwrap(), content);
+    let ran = run("600K", "too_large", "");
+    assert_eq!(
+        String::from_utf8_lossy(&ran.stderr),
+        "cp: error writing 'small/too_large': No space left on device\n"
+    );
+    assert_eq!(names(small.path()), ["fits"]);
+    // Holes come where they are asked for, also at the end.
+    let holes = [&vec![0; 300 << 10][..], b"middle", &vec![0; 2 << 20]].concat();
+    tmp.file("content", &holes);
+    let ran = run("9M", "holes", "--sparse=always");
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(std::fs::read(small.path().join("holes")).unwrap() == holes);
+}
