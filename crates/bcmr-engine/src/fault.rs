@@ -1,6 +1,7 @@
 //! What went wrong in a phase, before it has a path. Must not know which phase.
 
 use crate::error::{Code, Error, Note, Op, Reason};
+use fastcopy::errno;
 use std::io;
 use std::path::PathBuf;
 
@@ -44,6 +45,10 @@ impl Fault {
     pub(crate) fn may_pass(&self) -> bool {
         let lasts = |code| matches!(code, Code::Denied | Code::Unsupported);
         self.source.as_ref().is_some_and(|e| !lasts(Code::of(e)))
+    }
+    /// Whether a new name was not given because it is taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.source.as_ref().is_some_and(|e| e.raw_os_error() == Some(errno::EEXIST))
     }
     pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
         let path = if self.side == Side::Source { src() } else { dst() };

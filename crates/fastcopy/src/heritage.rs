@@ -65,6 +65,39 @@ impl Layout {
     }
 }
 
+/// Flags that people give a file or a directory (chattr(1)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InodeFlags(u32);
+
+impl InodeFlags {
+    /// FS_APPEND_FL.
+    const APPEND: u32 = 0x20;
+    /// FS_DIRSYNC_FL and FS_PROJINHERIT_FL, which say something of directories alone.
+    const OF_DIRECTORIES: u32 = 0x1_0000 | 0x2000_0000;
+    /// FS_SECRM_FL, FS_UNRM_FL, FS_COMPR_FL, FS_SYNC_FL, FS_NODUMP_FL, FS_NOATIME_FL, FS_NOCOMP_FL and FS_NOCOW_FL, and those:
+    /// a directory hands them down.
+    const HANDED_DOWN: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x400 | 0x80_0000 | Self::OF_DIRECTORIES;
+
+    /// `ioctl(FS_IOC_GETFLAGS)`; none where the file system has no such flags.
+    #[must_use]
+    pub fn of(thing: impl AsFd) -> InodeFlags {
+        let told = retry(|| rustix::fs::ioctl_getflags(thing.as_fd()));
+        InodeFlags(told.map_or(0, |flags| flags.bits()))
+    }
+
+    /// Whether names can be made in a directory and not removed (`chattr +a`).
+    #[must_use]
+    pub fn keep_names(self) -> bool {
+        self.0 & Self::APPEND != 0
+    }
+
+    /// Whether a new file in a directory with flags `above` would have these.
+    #[must_use]
+    pub fn come_from(self, above: InodeFlags) -> bool {
+        (self.0 ^ above.0 & !Self::OF_DIRECTORIES) & Self::HANDED_DOWN == 0
+    }
+}
+
 impl Heritage {
     /// Whether names can be made in the directory and not removed (`chattr +a`).
     #[must_use]

@@ -11,6 +11,7 @@ use crate::policy::{Io, Strictness};
 use crate::receiver::land::{give_name, home_of, sync_content};
 use crate::stage::{self, Home};
 use fastcopy::dir::{Dir, Lock, Name};
+use fastcopy::heritage::InodeFlags;
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, Of};
 use std::io;
@@ -24,11 +25,12 @@ pub(crate) struct Folder {
     /// What stages in it are known by, for the holder of its lock.
     home: OnceLock<Option<Home>>,
     default_acl: OnceLock<bool>,
+    flags: OnceLock<InodeFlags>,
 }
 
 impl Folder {
     pub(crate) fn new(dir: Dir) -> Folder {
-        Folder { dir, home: OnceLock::new(), default_acl: OnceLock::new() }
+        Folder { dir, home: OnceLock::new(), default_acl: OnceLock::new(), flags: OnceLock::new() }
     }
 
     /// A name for a stage: with the directory's lock one that a later run knows as stale, without it any.
@@ -40,6 +42,21 @@ impl Folder {
         let name = home.as_ref().and_then(Home::stage).or_else(stage::random);
         let none = || Fault::ours(Side::Dest, Op::NameAStageFor, Code::Io, Reason::NoNameForStage);
         name.map(Placement::Stage).ok_or_else(none)
+    }
+
+    /// Where a new thing is made until it has its name. No stage could be taken away again where names stay: there a file has no
+    /// name at first, unless another program is to change it by one, and anything else has its own at once.
+    pub(crate) fn place(&self, without_name: bool) -> Result<Placement, Fault> {
+        match (self.flags().keep_names(), without_name) {
+            (false, _) => self.stage(),
+            (true, true) => Ok(Placement::Unnamed),
+            (true, false) => Ok(Placement::Final),
+        }
+    }
+
+    /// The flags that people gave it.
+    pub(crate) fn flags(&self) -> InodeFlags {
+        *self.flags.get_or_init(|| InodeFlags::of(&self.dir))
     }
 
     /// Whether new things inherit an ACL here.

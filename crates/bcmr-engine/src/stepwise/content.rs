@@ -17,6 +17,7 @@ use crate::receiver::single::Folder;
 use crate::verbs::stream;
 use fastcopy::dir::{Name, open_to_write};
 use fastcopy::errno;
+use fastcopy::heritage::InodeFlags;
 use fastcopy::meta::{self, Info, Kind};
 use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
@@ -35,6 +36,8 @@ pub(super) struct File<'f> {
     pub(super) follow: bool,
     /// What is there goes when the new file comes.
     pub(super) replace: bool,
+    /// That the name is taken by now is for the caller to know.
+    pub(super) may_be_taken: bool,
 }
 
 /// Nothing is told: the caller does that.
@@ -47,14 +50,30 @@ impl Front for Silent {
     }
 }
 
-/// Copies it. Whether all was done.
-pub(super) fn copy(copier: &mut Copier<'_>, file: &File<'_>) -> bool {
+/// What became of a file that is copied.
+pub(super) enum FileEnd {
+    /// Whether all was done; what was not is told.
+    Done(bool),
+    /// Another process has taken the name meanwhile: nothing was done or told.
+    Taken,
+}
+
+/// Copies it.
+pub(super) fn copy(copier: &mut Copier<'_>, file: &File<'_>) -> FileEnd {
+    match opened(copier, file) {
+        Ok((source, info)) => land_file(copier, file, &source, &info),
+        Err(fine) => FileEnd::Done(fine),
+    }
+}
+
+/// The source, and what it is now.
+fn opened(copier: &mut Copier<'_>, file: &File<'_>) -> Result<(OwnedFd, Info), bool> {
     let source = match file.src.open_file(file.follow) {
         Ok(source) => source,
-        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
+        Err(e) => return Err(copier.fail(What::OpenForReading, &file.src.shown, e)),
     };
-    let info = match Info::of(&source) {
-        Ok(info) if info.id() == file.info.id() => info,
+    match Info::of(&source) {
+        Ok(info) if info.id() == file.info.id() => Ok((source, info)),
         Ok(_) => {
             let e = None;
             copier.teller.trouble(Trouble {
@@ -63,17 +82,23 @@ pub(super) fn copy(copier: &mut Copier<'_>, file: &File<'_>) -> bool {
                 other: None,
                 why: e,
             });
-            return false;
+            Err(false)
         }
-        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
-    };
+        Err(e) => Err(copier.fail(What::OpenForReading, &file.src.shown, e)),
+    }
+}
+
+fn land_file(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) -> FileEnd {
     if let Some(there) = file.there {
-        match existing(copier, file, &source, &info, &there) {
-            Existing::Done(fine) => return fine,
+        match existing(copier, file, source, info, &there) {
+            Existing::Done(fine) => return FileEnd::Done(fine),
             Existing::Gone => {}
         }
     }
-    new(copier, file, &source, &info)
+    match new(copier, file, source, info) {
+        Ok(()) => FileEnd::Done(true),
+        Err(end) => end,
+    }
 }
 
 /// What became of a file that was there.
@@ -117,9 +142,13 @@ fn existing(
     let plain = there.nlink == 1 && there.mode & 0o7000 == 0 && !by_link && info.kind == Kind::File;
     // A new file cannot be given another user's owner: nothing is even tried beside it.
     let plain = plain && [0, there.uid].contains(&copier.options.me);
+    // Nor has it flags that were given to that one alone. Where names stay none can be taken over.
+    let has_own_flags =
+        |folder: &Folder| folder.flags().keep_names() || !InodeFlags::of(&opened).come_from(folder.flags());
     if plain
         && copier.options.content == Content::Copied
         && let Ok(place) = file.dst.place(errno::EISDIR)
+        && !has_own_flags(place.0)
     {
         match replace(copier, file, place, source, info, there) {
             Replacement::Done(fine) => return Existing::Done(fine),
@@ -367,54 +396,46 @@ fn into_special(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd) -> b
 }
 
 /// Under a name that is free, or whose file goes with it.
-fn new(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) -> bool {
-    let place = file.dst.new_place(errno::ENOTDIR);
-    let (folder, name) = match place {
-        Ok(place) => place,
-        Err(e) => return copier.fail(What::Create, &file.dst.shown, e),
-    };
+fn new(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) -> Result<(), FileEnd> {
+    let create = |copier: &mut Copier<'_>, e| FileEnd::Done(copier.fail(What::Create, &file.dst.shown, e));
+    let (folder, name) = file.dst.new_place(errno::ENOTDIR).map_err(|e| create(copier, e))?;
     if !file.replace && folder.dir.look(name).is_ok_and(|own| own.is_some_and(|own| own.kind == Kind::Link)) {
         if !copier.options.through_dangling {
-            copier.teller.trouble(Trouble {
-                what: What::Dangling,
-                path: file.dst.shown.clone(),
-                other: None,
-                why: None,
-            });
-            return false;
+            copier.refuse(What::Dangling, &file.dst.shown);
+            return Err(FileEnd::Done(false));
         }
         return match file.dst.target() {
             Ok(mut target) if target.look(false).is_err() => {
                 target.shown.clone_from(&file.dst.shown);
                 new(copier, &File { dst: &target, ..*file }, source, info)
             }
-            _ => copier.fail(What::Create, &file.dst.shown, io::Error::from_raw_os_error(errno::EEXIST)),
+            _ => Err(create(copier, io::Error::from_raw_os_error(errno::EEXIST))),
         };
     }
-    let body = match source.try_clone() {
-        Ok(body) => body,
-        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
-    };
+    let body = source
+        .try_clone()
+        .map_err(|e| FileEnd::Done(copier.fail(What::OpenForReading, &file.src.shown, e)))?;
     let (mut wanted, keep) = sealing(copier, folder, info, false);
     let is_stream = info.kind.is_special() && copier.options.content == Content::Copied;
     // What is a stream lands as a file, and has no attributes of the thing that it was read from.
     wanted.kind = Kind::File;
     let attributes = if is_stream { Attributes::Carried(&[]) } else { Attributes::At(&folder.dir, name) };
-    let stage = match folder.stage() {
-        Ok(stage) => stage,
-        Err(fault) => return copier.fail(What::Create, &file.dst.shown, fault_error(fault)),
-    };
+    let stage = folder.place(!copier.options.alters);
+    let stage = stage.map_err(|fault| create(copier, fault_error(fault)))?;
     let mut job = Job::new(name, stage, wanted, None, Body::File(body), attributes);
     job.only_new = !file.replace;
     if is_stream {
         fill_from_stream(copier, file, folder, &mut job, &keep);
     }
     let landed = land(copier, (folder, &file.dst.shown), job, &keep, Some(info.dev));
-    match landed.fault {
+    let fine = match landed.fault {
         None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
+        // What a stream gave is not to be had once more.
+        Some(fault) if file.may_be_taken && !is_stream && fault.is_taken() => return Err(FileEnd::Taken),
         Some(fault) if is_of_content(&fault) => content_failed(copier, file, fault),
         Some(fault) => copier.fail(What::Create, &file.dst.shown, fault_error(fault)),
-    }
+    };
+    if fine { Ok(()) } else { Err(FileEnd::Done(false)) }
 }
 
 /// What a FIFO or device gives, straight into the file that is to have the name. What goes wrong with it is told here.

@@ -55,11 +55,13 @@ pub(super) enum StepEnd {
     Failed,
     /// It would have been copied into itself: what is above goes no further.
     IntoItself,
+    /// Another process has taken the name meanwhile: nothing was done or told.
+    Taken,
 }
 
 impl StepEnd {
     pub(super) fn is_failed(self) -> bool {
-        matches!(self, StepEnd::Failed | StepEnd::IntoItself)
+        matches!(self, StepEnd::Failed | StepEnd::IntoItself | StepEnd::Taken)
     }
 
     pub(super) fn of(fine: bool) -> StepEnd {

@@ -138,6 +138,7 @@ impl Copier<'_> {
             device,
             replace: false,
             backup: None,
+            once_more: false,
         };
         if let Ok(there) = dst.look(false)
             && content::is_installed(self, &file_of(&pair), &there)
@@ -161,13 +162,8 @@ impl Copier<'_> {
             self.teller.did(Did::Copied { src: &src.shown, dst: &dst.shown, backup });
         }
         let is_move = self.options.purpose == Program::Move;
-        let done = match self.earlier(&pair) {
-            Ok(earlier) if is_move => self.moving(&pair, earlier.as_deref()),
-            Ok(Some(earlier)) => StepEnd::of(self.link_to(&pair, &earlier)),
-            Err(done) => done,
-            Ok(None) => self.make(&mut pair),
-        };
-        let has_failed = matches!(done, StepEnd::Failed | StepEnd::IntoItself);
+        let done = self.carry_out(&mut pair);
+        let has_failed = done.is_failed();
         // A file whose source could not be removed behind it is there all the same.
         let is_left =
             |now: &Info| is_move && !is_dir && pair.there.is_none_or(|there| there.id() != now.id());
@@ -187,6 +183,36 @@ impl Copier<'_> {
             }
         }
         done
+    }
+
+    /// Does what was decided. Where another process has taken the name meanwhile it is decided once more, as if the name had
+    /// been there from the beginning.
+    fn carry_out(&mut self, pair: &mut CopyStep<'_>) -> StepEnd {
+        let done = match self.earlier(pair) {
+            Ok(earlier) if self.options.purpose == Program::Move => self.moving(pair, earlier.as_deref()),
+            Ok(Some(earlier)) => StepEnd::of(self.link_to(pair, &earlier)),
+            Err(done) => done,
+            Ok(None) => self.make(pair),
+        };
+        if done != StepEnd::Taken {
+            return done;
+        }
+        pair.once_more = true;
+        if let Err(done) = self.look_at_destination(pair) {
+            // Nothing of it landed.
+            self.copied.remove(&pair.info.id());
+            return done;
+        }
+        self.make(pair)
+    }
+
+    /// What becomes of something that could not be made: it is told, unless it is that its name was free a moment ago.
+    fn unmade(pair: &CopyStep<'_>, e: io::Error, tell: impl FnOnce(io::Error) -> bool) -> StepEnd {
+        if pair.may_be_taken() && e.raw_os_error() == Some(errno::EEXIST) {
+            StepEnd::Taken
+        } else {
+            StepEnd::of(tell(e))
+        }
     }
 
     /// Where the stack ends: what is deeper is an error, as a path that is too long is one for GNU's.
@@ -382,8 +408,11 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// In a sticky directory a name goes only with its owner's leave, or the directory's.
+    /// In a sticky directory a name goes only with its owner's leave, or the directory's; where names stay, none does.
     fn check_sticky(&self, folder: &Folder, there: &Info) -> io::Result<()> {
+        if folder.flags().keep_names() {
+            return Err(io::Error::from_raw_os_error(errno::EPERM));
+        }
         let above = folder.dir.info()?;
         let free = above.mode & 0o1000 == 0 || [0, above.uid, there.uid].contains(&self.options.me);
         if free { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::EPERM)) }
@@ -496,7 +525,7 @@ impl Copier<'_> {
         }
         let body = Body::HardLink(&from_folder.dir, from_name);
         let attributes = Attributes::At(&from_folder.dir, from_name);
-        let place = folder.stage().map_err(fault_error)?;
+        let place = folder.place(false).map_err(fault_error)?;
         let mut job = Job::new(name, place, info, there, body, attributes);
         job.only_new = !(replace || pair.replace);
         let keep = self.keep_for(folder);
@@ -738,10 +767,10 @@ impl Copier<'_> {
         if pair.info.kind == Kind::Dir {
             return self.directory(pair);
         }
-        StepEnd::of(self.make_file(pair))
+        self.make_file(pair)
     }
 
-    fn make_file(&mut self, pair: &CopyStep<'_>) -> bool {
+    fn make_file(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let kind = pair.info.kind;
         match self.options.content {
             Content::SymbolicLink => return self.link_from(pair),
@@ -756,12 +785,15 @@ impl Copier<'_> {
         }
     }
 
-    fn content(&mut self, pair: &CopyStep<'_>) -> bool {
-        content::copy(self, &file_of(pair))
+    fn content(&mut self, pair: &CopyStep<'_>) -> StepEnd {
+        match content::copy(self, &file_of(pair)) {
+            content::FileEnd::Done(fine) => StepEnd::of(fine),
+            content::FileEnd::Taken => StepEnd::Taken,
+        }
     }
 
     /// `-l`.
-    fn linked(&mut self, pair: &CopyStep<'_>) -> bool {
+    fn linked(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let replace = self.options.force || self.options.over == Over::Ask;
         // A link that is followed: the name that it leads to.
         let mut from = pair.src.clone();
@@ -777,20 +809,21 @@ impl Copier<'_> {
             }
         }
         match self.second_name(pair, &from, replace) {
-            Ok(()) => true,
-            Err(e) => self.fail_two(What::HardLink, &pair.dst.shown, &pair.src.shown, Some(e)),
+            Ok(()) => StepEnd::Fine,
+            Err(e) => Self::unmade(pair, e, |e| {
+                self.fail_two(What::HardLink, &pair.dst.shown, &pair.src.shown, Some(e))
+            }),
         }
     }
 
     /// `-s`.
-    fn link_from(&mut self, pair: &CopyStep<'_>) -> bool {
+    fn link_from(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let target = pair.src.shown.as_os_str().as_bytes();
         if target.first() != Some(&b'/') {
             let here = Spot::of(Path::new("x"));
             let id = |spot: &Spot| spot.folder().and_then(|f| f.dir.info()).map(|info| info.id()).ok();
             if id(pair.dst).is_some_and(|dst| Some(dst) != id(&here)) {
-                self.refuse(What::LinkOnlyHere, &pair.dst.shown);
-                return false;
+                return self.refuse(What::LinkOnlyHere, &pair.dst.shown);
             }
         }
         let made = CString::new(target)
@@ -798,19 +831,21 @@ impl Copier<'_> {
             .and_then(|target| self.place_link(pair, target, self.options.force || pair.replace));
         match made {
             Ok(landed) => self.tell_lost(pair, landed),
-            Err(e) => self.fail_two(What::SymbolicLink, &pair.dst.shown, &pair.src.shown, Some(e)),
+            Err(e) => Self::unmade(pair, e, |e| {
+                self.fail_two(What::SymbolicLink, &pair.dst.shown, &pair.src.shown, Some(e))
+            }),
         }
     }
 
-    fn symbolic_link(&mut self, pair: &CopyStep<'_>) -> bool {
+    fn symbolic_link(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let read = pair.src.place(errno::EINVAL).and_then(|(folder, name)| folder.dir.read_link(name));
         let target = match read {
             Ok(target) => target,
-            Err(e) => return self.fail(What::ReadLink, &pair.src.shown, e),
+            Err(e) => return StepEnd::of(self.fail(What::ReadLink, &pair.src.shown, e)),
         };
         match self.place_link(pair, target, self.options.force || pair.replace) {
             Ok(landed) => self.tell_lost(pair, landed),
-            Err(e) => self.fail(What::BareSymbolicLink, &pair.dst.shown, e),
+            Err(e) => Self::unmade(pair, e, |e| self.fail(What::BareSymbolicLink, &pair.dst.shown, e)),
         }
     }
 
@@ -833,7 +868,8 @@ impl Copier<'_> {
         }
         let (src_folder, src_name) = pair.src.place(errno::EINVAL)?;
         let attributes = Attributes::At(&src_folder.dir, src_name);
-        let mut job = Job::new(name, folder.stage().map_err(fault_error)?, info, None, body, attributes);
+        let place = folder.place(false).map_err(fault_error)?;
+        let mut job = Job::new(name, place, info, None, body, attributes);
         job.only_new = !replace;
         let mut keep = self.keep_for(folder);
         if self.options.content == Content::SymbolicLink {
@@ -849,16 +885,16 @@ impl Copier<'_> {
         }
     }
 
-    fn special(&mut self, pair: &CopyStep<'_>) -> bool {
+    fn special(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let what = if pair.info.kind == Kind::Fifo { What::Fifo } else { What::Special };
         match self.place_small(pair, Body::Special, pair.info, pair.replace) {
             Ok(landed) => self.tell_lost(pair, landed),
-            Err(e) => self.fail(what, &pair.dst.shown, e),
+            Err(e) => Self::unmade(pair, e, |e| self.fail(what, &pair.dst.shown, e)),
         }
     }
 
-    fn tell_lost(&mut self, pair: &CopyStep<'_>, landed: LandedOne) -> bool {
-        self.tell_lost_of(&pair.src.shown, &pair.dst.shown, landed.lost)
+    fn tell_lost(&mut self, pair: &CopyStep<'_>, landed: LandedOne) -> StepEnd {
+        StepEnd::of(self.tell_lost_of(&pair.src.shown, &pair.dst.shown, landed.lost))
     }
 
     // ---- directories
@@ -884,7 +920,7 @@ impl Copier<'_> {
             if pair.operand {
                 self.copied.remove(&pair.info.id());
             }
-            return StepEnd::of(self.fail(What::MakeDir, &dst.shown, e));
+            return Self::unmade(pair, e, |e| self.fail(What::MakeDir, &dst.shown, e));
         }
         let into = match dst.open_dir(self.options.keep_dir_links) {
             Ok(dir) => Arc::new(Folder::new(dir)),
@@ -932,7 +968,7 @@ impl Copier<'_> {
                     all = StepEnd::IntoItself;
                     break;
                 }
-                StepEnd::Failed => all = StepEnd::Failed,
+                StepEnd::Failed | StepEnd::Taken => all = StepEnd::Failed,
                 StepEnd::Fine | StepEnd::InPlace => {}
             }
         }
@@ -1072,7 +1108,7 @@ impl Copier<'_> {
 
 fn file_of<'p>(pair: &CopyStep<'p>) -> content::File<'p> {
     let CopyStep { src, dst, info, there, follow, replace, .. } = *pair;
-    content::File { src, dst, info, there, follow, replace }
+    content::File { src, dst, info, there, follow, replace, may_be_taken: pair.may_be_taken() }
 }
 
 /// The names in a directory, in the order of their inodes.

@@ -89,7 +89,9 @@ fn is_plain(pair: &CopyStep<'_>) -> io::Result<bool> {
     let own = from.dir.stat(name)?;
     let is_itself = own.kind == Kind::Dir && own.id() == pair.info.id();
     let hands_down_its_group = to.dir.info()?.mode & 0o2000 != 0;
-    Ok(is_itself && !hands_down_its_group && to.dir.look(to_name)?.is_none())
+    // Where names stay its stage could not become it.
+    let names_stay = to.flags().keep_names();
+    Ok(is_itself && !hands_down_its_group && !names_stay && to.dir.look(to_name)?.is_none())
 }
 
 /// Keeps what went wrong, for the end.

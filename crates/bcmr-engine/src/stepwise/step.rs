@@ -37,9 +37,17 @@ pub(super) struct CopyStep<'p> {
     /// What is there goes when the new thing comes.
     pub(super) replace: bool,
     pub(super) backup: Option<Spot>,
+    /// Its name was taken meanwhile, and it is tried for the last time.
+    pub(super) once_more: bool,
 }
 
 impl<'p> CopyStep<'p> {
+    /// Whether a name that is taken after all is looked at once more: what was there at first was not kept as a backup, whose
+    /// name nothing else may get.
+    pub(super) fn may_be_taken(&self) -> bool {
+        self.there.is_none() && !self.replace && self.backup.is_none() && !self.once_more
+    }
+
     /// A directory on the way to something; with `follow` to an operand, and a link may lead to it.
     pub(super) fn on_the_way(src: &'p Spot, dst: &'p Spot, info: Info, follow: bool) -> CopyStep<'p> {
         CopyStep {
@@ -54,6 +62,7 @@ impl<'p> CopyStep<'p> {
             device: 0,
             replace: false,
             backup: None,
+            once_more: false,
         }
     }
 }

@@ -624,3 +624,133 @@ fn a_stream_takes_the_room_of_one_file() {
     assert!(ran.status.success(), "{ran:?}");
     assert!(std::fs::read(small.path().join("holes")).unwrap() == holes);
 }
+
+/// A name that another process takes while a file is copied to it counts as if it had been there from the beginning.
+#[test]
+fn a_name_that_is_taken_meanwhile_was_there_from_the_beginning() {
+    let tmp = Tmp::new();
+    std::fs::File::create(tmp.p("big")).unwrap().set_len(256 << 20).unwrap();
+    for (options, answer, replaced) in [
+        (&["-v"][..], "", true),
+        (&["-n"], "", false),
+        (&["--update=none"], "", false),
+        (&["-u"], "", false),
+        (&["-i"], "n\n", false),
+        (&["-i"], "y\n", true),
+        (&["--remove-destination"], "", true),
+    ] {
+        let line = gnu(&tmp, ["cp", "--sparse=never", "--reflink=never", "big", "o"]).args(options);
+        let mut running = line.input(answer).start();
+        while names(tmp.path()).len() < 2 && !running.is_over() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        tmp.file("o", "theirs");
+        let ran = running.wait().ok();
+        assert_eq!(ran.err, if options == ["-i"] { "cp: overwrite 'o'? " } else { "" }, "{options:?}");
+        assert_eq!(std::fs::metadata(tmp.p("o")).unwrap().len() > 6, replaced, "{options:?}");
+        std::fs::remove_file(tmp.p("o")).unwrap();
+        assert_eq!(names(tmp.path()), ["big"], "{options:?}");
+    }
+}
+
+/// So it is with directories and all that is in them, however many copy them.
+#[test]
+fn several_copy_one_tree_to_one_place() {
+    let tmp = Tmp::new();
+    for dir in 0..10 {
+        for file in 0..10 {
+            tmp.file(format!("d/{dir}/{file}"), noise(file, 20_000));
+        }
+        std::os::unix::fs::symlink("0", tmp.p(format!("d/{dir}/link"))).unwrap();
+    }
+    for option in ["-r", "-rv", "-a", "-av"] {
+        for round in 0..3 {
+            let to = format!("n{option}{round}");
+            tmp.dir(&to);
+            let all: Vec<Running> =
+                (0..4).map(|_| gnu(&tmp, ["cp", option, "d", to.as_str()]).start()).collect();
+            for running in all {
+                assert_eq!(running.wait().ok().err, "", "{option}");
+            }
+            assert_same(&tmp.p("d"), &tmp.p(&to).join("d"), CONTENT);
+        }
+    }
+    assert_no_litter(tmp.path());
+}
+
+/// What a file has of flags that a new one in its directory would not have stays: it is written into.
+#[test]
+fn a_file_with_flags_of_its_own_keeps_them() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    needs!(is_root(), "only root mounts");
+    let tmp = Tmp::new();
+    let mount = match Mount::image("ext4", 16, &tmp.dir("disk")) {
+        Ok(mount) => mount,
+        Err(e) => return skips::here(&format!("no ext4: {e}")),
+    };
+    tmp.file("new", "new");
+    for (of_dir, of_file, replaced) in [
+        (IFlags::empty(), IFlags::empty(), true),
+        (IFlags::empty(), IFlags::NOATIME, false),
+        (IFlags::empty(), IFlags::SYNC | IFlags::NODUMP, false),
+        (IFlags::NOATIME, IFlags::NOATIME, true),
+        (IFlags::NOATIME, IFlags::empty(), false),
+    ] {
+        let dir = tmp.dir("disk/dir");
+        let file = tmp.file("disk/dir/file", "old");
+        let flags = |path: &Path| ioctl_getflags(std::fs::File::open(path).unwrap()).unwrap();
+        let kept = flags(&file) - IFlags::NOATIME;
+        let set = |path: &Path, own: IFlags| {
+            ioctl_setflags(std::fs::File::open(path).unwrap(), kept | own).unwrap();
+        };
+        set(&file, of_file);
+        let of_dirs = flags(&dir) | of_dir;
+        ioctl_setflags(std::fs::File::open(&dir).unwrap(), of_dirs).unwrap();
+        let before = (of_inode(&file), flags(&file));
+        gnu(&tmp, ["cp", "new", "disk/dir/file"]).run().ok();
+        assert_eq!((read(&file).as_str(), flags(&file)), ("new", before.1), "{of_dir:?} {of_file:?}");
+        assert_eq!(of_inode(&file) != before.0, replaced, "{of_dir:?} {of_file:?}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert_no_litter(mount.path());
+}
+
+/// Where no name can be taken away again nothing but final names is made.
+#[test]
+fn what_comes_into_a_directory_where_names_stay_leaves_no_other() {
+    needs!(is_root() && has_tool("chattr"), "only root mounts; it needs chattr");
+    let tmp = Tmp::new();
+    let mount = match Mount::image("ext4", 16, &tmp.dir("disk")) {
+        Ok(mount) => mount,
+        Err(e) => return skips::here(&format!("no ext4: {e}")),
+    };
+    tmp.file("f", "content");
+    tmp.file("t/g", "content");
+    std::os::unix::fs::symlink("f", tmp.p("l")).unwrap();
+    mkfifo(&tmp.p("t/p"));
+    let log = tmp.dir("disk/log");
+    tmp.file("disk/first", "first");
+    tmp.file("disk/log/there", "old");
+    assert!(Command::new("chattr").arg("+a").arg(&log).status().unwrap().success());
+    gnu(&tmp, ["cp", "f", "disk/log"]).run().ok();
+    gnu(&tmp, ["cp", "f", "disk/log/there"]).run().ok();
+    gnu(&tmp, ["cp", "-d", "l", "disk/log"]).run().ok();
+    let there = tmp.p("f");
+    gnu(&tmp, ["cp", "-s", there.to_str().unwrap(), "disk/log/s"]).run().ok();
+    gnu(&tmp, ["cp", "-l", "disk/first", "disk/log"]).run().ok();
+    gnu(&tmp, ["cp", "-a", "t", "disk/log"]).run().ok();
+    gnu(&tmp, ["cp", "/dev/stdin", "disk/log/stream"]).input("typed").run().ok();
+    gnu(&tmp, ["install", "-m600", "f", "disk/log/installed"]).run().ok();
+    gnu(&tmp, ["cp", "--remove-destination", "f", "disk/log/there"])
+        .run()
+        .code(1)
+        .says("cp: cannot remove 'disk/log/there': Operation not permitted");
+    assert_eq!(names(&log), ["f", "first", "installed", "l", "s", "stream", "t", "there"]);
+    assert_eq!(names(&log.join("t")), ["g", "p"]);
+    for name in ["f", "there", "s", "t/g", "installed"] {
+        assert_eq!(read(&log.join(name)), "content", "{name}");
+    }
+    assert_eq!((read(&log.join("stream")).as_str(), mode(&log.join("installed"))), ("typed", 0o600));
+    assert!(Command::new("chattr").arg("-a").arg(&log).status().unwrap().success());
+    drop(mount);
+}
