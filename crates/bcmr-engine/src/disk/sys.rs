@@ -262,6 +262,14 @@ impl Files for Sys {
         dir.create_file(name, mode)
     }
 
+    fn small_private(&self, dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
+        let file = dir.create_file(name, 0o600)?;
+        // It is opened again to be written, whatever the umask takes from its owner.
+        meta::set_mode(&file, 0o600)?;
+        self.write_at(&file, 0, bytes)?;
+        self.sync_data(&file)
+    }
+
     fn unnamed_files_wait(&self, dir: &Dir) -> bool {
         dir.unnamed_files_wait()
     }

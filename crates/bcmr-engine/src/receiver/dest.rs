@@ -716,12 +716,16 @@ impl<D: Disk> DestDir<D> {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
             other => other.map_err(failed(Op::MakeDirectory))?,
         }
-        let umask = self.keep.umask;
-        let opened = disk.open_dir(&self.dir, made).and_then(|dir| {
-            // Until it is sealed its owner works in it, whatever the umask takes.
-            if umask & mode & 0o700 != 0 {
-                let handed_down = disk.info(&dir)?.mode & 0o2000;
-                disk.set_mode(&dir, mode & (0o700 | !umask) | handed_down)?;
+        let may_lack = self.keep.umask & mode & 0o700 != 0 || self.keep.default_acl;
+        let opened = disk.open_dir(&self.dir, made).and_then(|mut dir| {
+            // Until it is sealed its owner works in it, whatever the umask takes or a default ACL does not give.
+            if may_lack {
+                let now = disk.info(&dir)?.mode;
+                if now & mode & 0o700 != mode & 0o700 {
+                    disk.set_mode(&dir, now & 0o7777 | mode & 0o700)?;
+                    // A handle on what its owner may not read is good for nothing else.
+                    dir = disk.open_dir(&self.dir, made)?;
+                }
             }
             Ok((disk.identity(&dir)?, dir))
         });

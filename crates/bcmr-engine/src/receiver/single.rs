@@ -158,14 +158,18 @@ impl Single {
         LandedOne { fault: job.fault, lost: job.lost }
     }
 
-    /// Makes a directory, which is sealed later. Until then its owner may work in it, whatever the umask takes.
+    /// Makes a directory, which is sealed later. Until then its owner may work in it, whatever the umask takes or a default
+    /// ACL does not give.
     pub(crate) fn new_dir(&self, to: &Folder, name: Name<'_>, mode: u32, umask: u32) -> io::Result<()> {
         self.disk.make_dir(&to.dir, name, mode)?;
-        if umask & mode & 0o700 == 0 {
+        if umask & mode & 0o700 == 0 && !to.has_default_acl() {
             return Ok(());
         }
-        let handed_down = to.dir.stat(name)?.mode & 0o2000;
-        meta::set_mode_at(&to.dir, name, mode & (0o700 | !umask) | handed_down)
+        let now = to.dir.stat(name)?.mode & 0o7777;
+        if now & mode & 0o700 == mode & 0o700 {
+            return Ok(());
+        }
+        meta::set_mode_at(&to.dir, name, now | mode & 0o700)
     }
 
     /// Owner, attributes, mode and times of a directory. `bare`: as in [`Single::land`].

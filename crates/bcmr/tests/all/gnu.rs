@@ -754,3 +754,74 @@ fn what_comes_into_a_directory_where_names_stay_leaves_no_other() {
     assert!(Command::new("chattr").arg("-a").arg(&log).status().unwrap().success());
     drop(mount);
 }
+
+/// Whatever a umask takes or a default ACL does not give, the user works in what is being made.
+#[test]
+fn directories_are_made_whatever_their_owner_may_not_do() {
+    needs!(is_root() && has_tool("setfacl"), "only root mounts and becomes another user; it needs setfacl");
+    let tmp = Tmp::for_others();
+    let far = Mount::tmpfs("size=1m,mode=1777", &tmp.dir("far")).unwrap();
+    chmod(&tmp.dir("from"), 0o777);
+    let user = |line: &str| {
+        let line = format!("exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c '{line}'");
+        let ran = Command::new("sh").args(["-c", &line]).current_dir(tmp.path()).output().unwrap();
+        assert!(ran.status.success() && ran.stderr.is_empty(), "{line}: {ran:?}");
+    };
+    for umask in ["222", "277", "377", "477", "577", "777", "177"] {
+        user("mkdir -p from/t/sub; echo f >from/t/sub/f");
+        user(&format!("umask {umask}; ./bcmr mv from/t far"));
+        assert_eq!((mode(&tmp.p("far/t/sub")), tmp.p("from/t").exists()), (0o755, false), "{umask}");
+        assert_eq!((read(&tmp.p("far/t/sub/f")).as_str(), names(far.path())), ("f\n", vec!["t".into()]));
+        std::fs::remove_dir_all(tmp.p("far/t")).unwrap();
+    }
+    user("mkdir -p from/t/sub; echo f >from/t/sub/f");
+    chmod(&tmp.dir("acl"), 0o777);
+    let acl = Command::new("setfacl").args(["-d", "-m", "u::rw,g::rx,o::rx"]).arg(tmp.p("acl")).status();
+    needs!(acl.unwrap().success(), "no ACLs here");
+    for option in ["-r", "-rv"] {
+        user(&format!("./bcmr cp {option} from/t acl/n{option} >/dev/null"));
+        let to = tmp.p(format!("acl/n{option}"));
+        assert_eq!((mode(&to), mode(&to.join("sub"))), (0o655, 0o655), "{option}");
+        assert_eq!(read(&to.join("sub/f")), "f\n");
+    }
+}
+
+/// The name of a backup has room for as much of the old one as a directory takes.
+#[test]
+fn backups_of_long_names_are_cut() {
+    let tmp = Tmp::new();
+    tmp.file("new", "new");
+    for (length, option, kept) in [
+        (255, "--backup=simple", format!("{}~", "n".repeat(254))),
+        (255, "--backup=numbered", format!("{}~", "n".repeat(253))),
+        (253, "--backup=numbered", format!("{}~", "n".repeat(253))),
+        (251, "--backup=numbered", format!("{}~", "n".repeat(251))),
+        (250, "--backup=numbered", format!("{}.~1~", "n".repeat(250))),
+        (254, "--backup=simple", format!("{}~", "n".repeat(254))),
+    ] {
+        let name = "n".repeat(length);
+        tmp.file(&name, "old");
+        gnu(&tmp, ["cp", option, "new", &name]).run().ok();
+        assert_eq!((read(&tmp.p(&name)).as_str(), read(&tmp.p(&kept)).as_str()), ("new", "old"), "{length}");
+        if option == "--backup=numbered" && length > 250 {
+            gnu(&tmp, ["cp", option, "new", &name]).run().code(1).says(": File exists\n");
+        }
+        std::fs::remove_file(tmp.p(&name)).unwrap();
+        std::fs::remove_file(tmp.p(&kept)).unwrap();
+    }
+}
+
+/// A link that is made to a file is no copy of it: it belongs to who makes it.
+#[test]
+fn a_link_that_is_made_belongs_to_its_maker() {
+    needs!(is_root(), "only root gives files away");
+    let tmp = Tmp::new();
+    let file = tmp.file("f", "f");
+    std::os::unix::fs::chown(&file, Some(1), Some(1)).unwrap();
+    std::os::unix::fs::symlink("f", tmp.p("l")).unwrap();
+    std::os::unix::fs::lchown(tmp.p("l"), Some(1), Some(1)).unwrap();
+    gnu(&tmp, ["cp", "-as", file.to_str().unwrap(), "made"]).run().ok();
+    gnu(&tmp, ["cp", "-a", "l", "copied"]).run().ok();
+    let owner = |name: &str| std::fs::symlink_metadata(tmp.p(name)).unwrap().uid();
+    assert_eq!((owner("made"), owner("copied")), (0, 1));
+}
