@@ -27,8 +27,30 @@ fn highest(dir: &Dir, name: &[u8]) -> io::Result<u64> {
     Ok(most)
 }
 
-/// The name that `dst` is kept under, and whether it is a numbered one.
-pub(super) fn name_for(dst: &Spot, options: &Options) -> io::Result<(Spot, bool)> {
+/// The longest name that a directory takes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A name with what its backup's ends with, and whether that is cut: where both are too long together, a `~` ends as much of
+/// the name as there is room for.
+fn with_ending(name: &[u8], ending: &[u8], bytes_max: usize) -> (Vec<u8>, bool) {
+    if name.len() + ending.len() <= bytes_max {
+        return ([name, ending].concat(), false);
+    }
+    let most = name.len().min(bytes_max - 1);
+    ([name.get(..most).unwrap_or(name), b"~"].concat(), true)
+}
+
+/// What a backup is called.
+pub(super) struct BackupName {
+    pub(super) spot: Spot,
+    /// It is a numbered one, which replaces none.
+    pub(super) only_new: bool,
+    /// Trying once more would give the same.
+    pub(super) is_cut: bool,
+}
+
+/// The name that `dst` is kept under.
+pub(super) fn name_for(dst: &Spot, options: &Options) -> io::Result<BackupName> {
     let (folder, name) = dst.place(errno::EBUSY)?;
     let numbered = match options.backup {
         Backup::None | Backup::Simple => None,
@@ -39,12 +61,14 @@ pub(super) fn name_for(dst: &Spot, options: &Options) -> io::Result<(Spot, bool)
         Some(most) => format!(".~{}~", most.saturating_add(1)).into_bytes(),
         None => options.suffix.clone(),
     };
-    let kept = NameBuf::new(&[name.bytes(), &ending].concat())
-        .ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))?;
+    // Where GNU's looks for numbered ones it has one byte less.
+    let bytes_max = NAME_BYTES_MAX - usize::from(!matches!(options.backup, Backup::None | Backup::Simple));
+    let (kept, is_cut) = with_ending(name.bytes(), &ending, bytes_max);
+    let kept = NameBuf::new(&kept).ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))?;
     // What stands in front of the name is shown as it was typed.
     let parent = parent_shown(&dst.shown).as_os_str().as_bytes();
     let shown = PathBuf::from(OsStr::from_bytes(&[parent, kept.bytes()].concat()));
-    Ok((dst.sibling(&kept, shown), numbered.is_some()))
+    Ok(BackupName { spot: dst.sibling(&kept, shown), only_new: numbered.is_some(), is_cut })
 }
 
 /// Whether making a simple backup of `dst` would take the source's own name.
@@ -53,7 +77,8 @@ pub(super) fn takes_source(src: &Spot, dst: &Spot, options: &Options) -> bool {
         return false;
     }
     let Ok(name) = dst.name(errno::EBUSY) else { return false };
-    let Some(kept) = NameBuf::new(&[name.bytes(), &options.suffix].concat()) else { return false };
+    let (kept, _) = with_ending(name.bytes(), &options.suffix, NAME_BYTES_MAX);
+    let Some(kept) = NameBuf::new(&kept) else { return false };
     if last(&src.shown) != kept.bytes() {
         return false;
     }

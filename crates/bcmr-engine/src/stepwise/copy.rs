@@ -424,13 +424,13 @@ impl Copier<'_> {
             return Err(io::Error::from_raw_os_error(errno::ENOTDIR));
         }
         loop {
-            let (kept, numbered) = backup::name_for(dst, self.options)?;
+            let backup::BackupName { spot: kept, only_new, is_cut } = backup::name_for(dst, self.options)?;
             let renamed =
-                self.single.give_name(dst.place(errno::EBUSY)?, kept.place(errno::EBUSY)?, numbered);
+                self.single.give_name(dst.place(errno::EBUSY)?, kept.place(errno::EBUSY)?, only_new);
             match renamed {
                 Ok(()) => return Ok(Some(kept)),
                 Err(e) if e.raw_os_error() == Some(errno::ENOENT) => return Ok(None),
-                Err(e) if numbered && e.raw_os_error() == Some(errno::EEXIST) => {}
+                Err(e) if only_new && !is_cut && e.raw_os_error() == Some(errno::EEXIST) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -873,8 +873,8 @@ impl Copier<'_> {
         job.only_new = !replace;
         let mut keep = self.keep_for(folder);
         if self.options.content == Content::SymbolicLink {
-            let Preserve { times, owner, .. } = keep.preserve;
-            keep.preserve = Preserve { times, owner, ..Preserve::NONE };
+            // It is no copy of what it leads to: it has that one's times with GNU's, and not its owner.
+            keep.preserve = Preserve { times: keep.preserve.times, ..Preserve::NONE };
         } else if info.kind != Kind::Link {
             (job.info, keep.preserve) = self.final_mode(&info, &keep);
         }
