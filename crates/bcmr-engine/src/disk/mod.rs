@@ -326,6 +326,10 @@ pub(crate) trait Dirs: Sync + Sized {
     fn open_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::Dir>;
     fn make_dir(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<()>;
     fn set_mode(&self, dir: &Self::Dir, mode: u32) -> io::Result<()>;
+    /// Whether names can be made in it and not removed (`chattr +a`).
+    fn keeps_names(&self, _: &Self::Dir) -> bool {
+        false
+    }
     fn set_times(&self, dir: &Self::Dir, accessed: Time, modified: Time) -> io::Result<()>;
     fn lock(&self, dir: &Self::Dir) -> Lock;
     fn has_default_acl(&self, dir: &Self::Dir) -> bool;

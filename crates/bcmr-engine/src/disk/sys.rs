@@ -18,7 +18,7 @@ use fastcopy::close;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
-use fastcopy::heritage::Heritage;
+use fastcopy::heritage::{Heritage, InodeFlags};
 use fastcopy::meta::{self, Info, Kind, Time};
 use fastcopy::page_cache::{self, Cache};
 use fastcopy::read_write;
@@ -167,6 +167,10 @@ impl Dirs for Sys {
 
     fn make_dir(&self, dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<()> {
         dir.make_dir(name, mode)
+    }
+
+    fn keeps_names(&self, dir: &Dir) -> bool {
+        InodeFlags::of(dir).keep_names()
     }
 
     fn set_mode(&self, dir: &Dir, mode: u32) -> io::Result<()> {

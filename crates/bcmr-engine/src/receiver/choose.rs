@@ -13,8 +13,10 @@ use crate::receiver::dir_task::{Origin, Slot};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::stage;
 use fastcopy::dir::Name;
+use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::ffi::CStr;
+use std::io;
 
 /// How an entry is being landed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -193,6 +195,13 @@ impl<'a, D: Disk> Chooser<'a, D> {
                 return Err(Error::ours(Code::Refused, Op::Replace, dst.node.join(to), TAKEN));
             }
             Placement::There
+        } else if dst.keeps_names(self.disk) {
+            // A stage could not be taken away again, nor what is there.
+            if there.is_some() {
+                let e = io::Error::from_raw_os_error(errno::EPERM);
+                return Err(Error::os(Op::Replace, dst.node.join(to), e));
+            }
+            if is_file { Placement::Unnamed } else { Placement::Final }
         } else {
             let stage = if dst.is_sole(self.disk) { dst.home.stage() } else { stage::random() };
             Placement::Stage(stage.ok_or_else(|| {

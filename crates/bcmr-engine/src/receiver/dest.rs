@@ -234,6 +234,8 @@ pub(crate) struct DestDir<D: Disk> {
     subtree: Option<(Arc<Subtree>, u32)>,
     /// What it hands down to files, where that is asked for and can be told.
     heritage: OnceLock<Option<Arc<Heritage>>>,
+    /// Whether what has a name in it keeps that for ever, where that was asked.
+    names_stay: OnceLock<bool>,
     pub(crate) keep: Keep,
 }
 
@@ -332,6 +334,7 @@ impl<D: Disk> DestDir<D> {
             naming: Naming::Own,
             subtree: None,
             heritage: OnceLock::new(),
+            names_stay: OnceLock::new(),
             keep,
         })
     }
@@ -469,6 +472,7 @@ impl<D: Disk> DestDir<D> {
             naming,
             subtree,
             heritage: OnceLock::new(),
+            names_stay: OnceLock::new(),
             keep,
         })
     }
@@ -515,7 +519,9 @@ impl<D: Disk> DestDir<D> {
             }
             // What is filled under a stage's name has its mark before it has its own in any case.
             None => match mark {
-                Some(mark) if !self.stages_dirs(disk, policy) => self.make_marked(disk, name, policy, mark),
+                Some(mark) if !self.stages_dirs(disk, policy) && !self.keeps_names(disk) => {
+                    self.make_marked(disk, name, policy, mark)
+                }
                 mark => self.make(disk, name, policy, mark),
             },
         }
@@ -545,7 +551,13 @@ impl<D: Disk> DestDir<D> {
     /// it are staged one by one. A directory that holds unfinished files must be where the next run looks for them, so it
     /// has no stage either.
     fn stages_dirs(&self, disk: &D, policy: &CopyPolicy) -> bool {
-        !policy.resume.has_sessions() && self.root.listed.is_none() && self.is_sole(disk)
+        let wanted = !policy.resume.has_sessions() && self.root.listed.is_none();
+        wanted && self.is_sole(disk) && !self.keeps_names(disk)
+    }
+
+    /// Whether what has a name in it keeps that for ever (`chattr +a`): then nothing is staged there by a name.
+    pub(crate) fn keeps_names(&self, disk: &D) -> bool {
+        *self.names_stay.get_or_init(|| disk.keeps_names(&self.dir))
     }
 
     /// Whether we hold its lock, which is taken before anything gets a name in it that only a holder gives.
@@ -614,6 +626,7 @@ impl<D: Disk> DestDir<D> {
             naming: stage.map_or(Naming::Own, Naming::staged),
             subtree,
             heritage: OnceLock::new(),
+            names_stay: OnceLock::new(),
             keep,
         })
     }
@@ -678,6 +691,7 @@ impl<D: Disk> DestDir<D> {
             naming: Naming::Own,
             subtree: Some((subtree.clone(), level + 1)),
             heritage: OnceLock::new(),
+            names_stay: OnceLock::new(),
             keep: self.keep,
         })
     }
@@ -806,6 +820,7 @@ impl<D: Disk> DestDir<D> {
             naming: Naming::Own,
             subtree: None,
             heritage: self.heritage.clone(),
+            names_stay: self.names_stay.clone(),
             keep: self.keep,
         }
     }

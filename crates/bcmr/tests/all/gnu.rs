@@ -751,6 +751,23 @@ fn what_comes_into_a_directory_where_names_stay_leaves_no_other() {
         assert_eq!(read(&log.join(name)), "content", "{name}");
     }
     assert_eq!((read(&log.join("stream")).as_str(), mode(&log.join("installed"))), ("typed", 0o600));
+    // What comes from another file system.
+    for name in ["mf", "mt/x/y", "mt/z"] {
+        tmp.file(name, "moved");
+    }
+    std::os::unix::fs::symlink("f", tmp.p("ml")).unwrap();
+    for name in ["mf", "mt", "ml"] {
+        gnu(&tmp, ["mv", name, "disk/log"]).run().ok();
+    }
+    tmp.file("mf", "once more");
+    gnu(&tmp, ["mv", "mf", "disk/log"]).run().code(1).says(": Operation not permitted\n");
+    assert_eq!((read(&tmp.p("mf")).as_str(), read(&log.join("mt/x/y")).as_str()), ("once more", "moved"));
+    gnu(&tmp, ["cp", "-r", "t", "disk/log/more"]).run().ok();
+    tmp.file("v/w", "by the verb");
+    bcmr(["copy", "-r", "v", "v/w", "disk/log"]).cwd(tmp.path()).run().ok();
+    let all =
+        ["f", "first", "installed", "l", "mf", "ml", "more", "mt", "s", "stream", "t", "there", "v", "w"];
+    assert_eq!(names(&log), all);
     assert!(Command::new("chattr").arg("-a").arg(&log).status().unwrap().success());
     drop(mount);
 }
