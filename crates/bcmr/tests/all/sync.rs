@@ -109,7 +109,7 @@ fn what_replaces_a_file_is_synced_before_however_it_comes() {
             let names = ["sync(", "syncfs(", "sync resumed", "syncfs resumed"];
             line.ends_with(" = 0") && names.iter().any(|name| line.contains(name))
         };
-        let renamed = told.iter().position(|line| is_rename(line));
+        let renamed = told.iter().position(is_rename);
         let renamed = renamed.unwrap_or_else(|| panic!("{words}: {text}"));
         assert!(told[..renamed].iter().any(is_sync), "{words}: {text}");
     }
