@@ -446,7 +446,16 @@ fn fill_from_stream(
     job: &mut Job<'_, Sys>,
     keep: &Keep,
 ) {
-    copier.single.stage(folder, job, keep);
+    // A run that is killed while it waits for more leaves nothing, where a file may be without a name.
+    let staged = std::mem::replace(&mut job.place, Placement::Unnamed);
+    let unnamed = job.only_new && !copier.options.alters;
+    if unnamed {
+        copier.single.stage(folder, job, keep);
+    }
+    if !unnamed || job.fault.as_ref().is_some_and(|fault| fault.code != Code::NoSpace) {
+        (job.place, job.fault) = (staged, None);
+        copier.single.stage(folder, job, keep);
+    }
     if let (Body::File(source), Some(to), None) =
         (std::mem::replace(&mut job.body, Body::Special), &job.file, &job.fault)
     {

@@ -617,6 +617,18 @@ fn a_stream_takes_the_room_of_one_file() {
         "cp: error writing 'small/too_large': No space left on device\n"
     );
     assert_eq!(names(small.path()), ["fits"]);
+    // Killed while it waits for more, it leaves nothing.
+    mkfifo(&tmp.p("fifo"));
+    let held = std::fs::OpenOptions::new().read(true).write(true).open(tmp.p("fifo")).unwrap();
+    std::io::Write::write_all(&mut &held, b"more").unwrap();
+    let running = gnu(&tmp, ["cp", "fifo", "small/killed"]).start();
+    let unread = || rustix::io::ioctl_fionread(&held).unwrap();
+    while unread() > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    running.signal(rustix::process::Signal::KILL);
+    running.wait().code(1009);
+    assert_eq!(names(small.path()), ["fits"]);
     // Holes come where they are asked for, also at the end.
     let holes = [&vec![0; 300 << 10][..], b"middle", &vec![0; 2 << 20]].concat();
     tmp.file("content", &holes);
