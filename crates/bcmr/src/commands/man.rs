@@ -43,18 +43,25 @@ Where stores of blocks are, how much each remembers in MiB, and how much of bloc
 /// Writes bcmr(1) and one page for each command into `dir`, or prints bcmr(1).
 pub fn run(dir: Option<&Path>) -> u8 {
     match dir {
-        Some(dir) => match clap_mangen::generate_to(told(bcmr::command()), dir).and_then(|()| extend(dir)) {
+        Some(dir) => match clap_mangen::generate_to(whole(), dir).and_then(|()| extend(dir)) {
             Ok(()) => BCMR.exits.done,
             Err(e) => super::verb::file_failed("write man pages into", dir, &e),
         },
         None => {
             let mut page = Vec::new();
-            match clap_mangen::Man::new(told(bcmr::command())).render(&mut page) {
+            match clap_mangen::Man::new(whole()).render(&mut page) {
                 Ok(()) => super::verb::print(&format!("{}{FILES}", String::from_utf8_lossy(&page))),
                 Err(e) => super::verb::file_failed("write", Path::new("bcmr.1"), &e),
             }
         }
     }
+}
+
+/// All commands with all their options, which are defined only when they are built.
+fn whole() -> clap::Command {
+    let mut command = bcmr::command().disable_help_subcommand(true);
+    command.build();
+    told(command)
 }
 
 /// Pages tell of every option, where `-h` tells of some.

@@ -890,3 +890,46 @@ fn a_killed_move_across_file_systems_loses_nothing() {
         std::fs::remove_dir_all(&dst).unwrap();
     }
 }
+
+/// A list of names that cannot be read is at its end, and says so once.
+#[test]
+fn a_list_that_cannot_be_read_ends() {
+    let tmp = Tmp::new();
+    tmp.file("s/f", "1");
+    for flag in ["--files-from", "--files-from0"] {
+        for more in ["-q", "-n"] {
+            let ran = bcmr(["copy", more, flag, "s", "s", "d"]).cwd(tmp.path()).run().code(1);
+            assert_eq!(ran.err.matches("Is a directory").count(), 1, "{}", ran.err);
+        }
+    }
+}
+
+/// A file that takes the place of a symbolic link has the mode that a new one would have.
+#[test]
+fn what_replaces_a_link_has_the_mode_of_a_new_file() {
+    let tmp = Tmp::new();
+    for mode in [0o644, 0o755, 0o444] {
+        let source = tmp.file(format!("s/{mode:o}"), "1");
+        chmod(&source, mode);
+        std::fs::create_dir_all(tmp.p("d")).unwrap();
+        std::os::unix::fs::symlink("nowhere", tmp.p("d").join(format!("{mode:o}"))).unwrap();
+    }
+    bcmr_after("umask 022", ["copy", "-rT", "s", "d"]).cwd(tmp.path()).run().ok();
+    for want in [0o644, 0o755, 0o444] {
+        assert_eq!(mode(&tmp.p("d").join(format!("{want:o}"))) & 0o7777, want);
+    }
+}
+
+/// Man pages have a text for each option.
+#[test]
+fn man_pages_tell_of_every_option() {
+    let tmp = Tmp::new();
+    bcmr(["man", "."]).cwd(tmp.path()).run().ok();
+    for page in names(tmp.path()) {
+        let text = std::fs::read_to_string(tmp.path().join(&page)).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for at in lines.windows(3).filter(|at| at[0] == ".TP" && at[1].contains("\\-\\-")) {
+            assert!(!at[2].is_empty(), "{}: {}", page.display(), at[1]);
+        }
+    }
+}
