@@ -99,14 +99,6 @@ impl InodeFlags {
 }
 
 impl Heritage {
-    /// Whether names can be made in the directory and not removed (`chattr +a`).
-    #[must_use]
-    pub fn keeps_names(&self) -> bool {
-        /// FS_XFLAG_APPEND.
-        const APPEND: u32 = 0x10;
-        self.layout.flags & APPEND != 0
-    }
-
     /// `statx`, `ioctl(FS_IOC_FSGETXATTR)`, `flistxattr`, and `fgetxattr` of what is handed down.
     ///
     /// # Errors

@@ -867,11 +867,11 @@ impl<D: Disk> DestDir<D> {
         if files == 0
             || !aparts.is_worth_it(files, self.info.dev, || disk.unnamed_files_wait(&self.dir))
             || !self.is_sole(disk)
+            || self.keeps_names(disk)
         {
             return None;
         }
-        let heritage = || disk.heritage(&self.dir).filter(|heritage| !heritage.keeps_names()).map(Arc::new);
-        let heritage = self.heritage.get_or_init(heritage).as_ref()?;
+        let heritage = self.heritage.get_or_init(|| disk.heritage(&self.dir).map(Arc::new)).as_ref()?;
         aparts.take(files, heritage, || {
             let apart = disk.apart(&self.dir, self.home.stage()?.as_name()).ok()?;
             (disk.heritage(&apart)? == **heritage).then_some(apart)
