@@ -118,15 +118,16 @@ pub(crate) fn visitor<'a>(
         return Ok(Box::new(check));
     }
     let kept = place.and_then(|place| keeping::spared(policy, &what.reach, place));
+    let rules = rules_there(Arc::new(Filter::new(&policy.filter)?));
     if !survey.deletes() {
         place.map_or(Ok(()), |place| keeping::foreseen(policy, &what.reach, place))?;
         let preview = Preview::new(check, kept, AtEnd::Tells(Passes::One));
-        return Ok(Box::new(preview.ruled_by(rules_there(policy)?)));
+        return Ok(Box::new(preview.ruled_by(rules)));
     }
     let aside = place.map_or(Ok(None), |place| keeping::aside(policy, &what.reach, place))?;
     let kept = kept.or(aside.as_ref().map(|aside| aside.id()));
     let first = DeletesFirst { told, aside, receipt: Receipt::OfThis };
-    Ok(Box::new(Preview::new(check, kept, AtEnd::Deletes(first)).ruled_by(rules_there(policy)?)))
+    Ok(Box::new(Preview::new(check, kept, AtEnd::Deletes(first)).ruled_by(rules)))
 }
 
 /// A receiver that shows what comes to `visit`. Nothing was compared yet.

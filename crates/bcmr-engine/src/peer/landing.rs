@@ -71,7 +71,7 @@ struct FarHooks<'a> {
     manifest: Option<Manifest>,
     extraneous: Option<Extraneous>,
     aside: Option<Arc<Aside>>,
-    filter: Filter,
+    filter: Arc<Filter>,
     landed: AtomicU64,
 }
 
@@ -120,8 +120,7 @@ impl LandHooks<Far> for FarHooks<'_> {
     fn in_the_way(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> Result<bool> {
         let Some(extraneous) = &self.extraneous else { return Ok(false) };
         let excludes = |below: &[&[u8]], is_dir: bool| slot.src.leaves_out(below, is_dir, &self.filter);
-        let excludes: Option<&SparedBelow<'_>> = if self.filter.is_empty() { None } else { Some(&excludes) };
-        extraneous.in_the_way(&slot.dst, to, there, excludes)
+        extraneous.in_the_way(&slot.dst, to, there, self.filter.asked::<SparedBelow<'_>>(&excludes))
     }
     fn keep_old(&self, slot: &Slot<Far>, jobs: &mut [Job<'_, Sys>]) {
         self.aside.iter().for_each(|aside| aside.keep(&slot.dst, jobs));
@@ -176,15 +175,11 @@ pub(crate) struct LocalSide<'a> {
 
 /// What the source's files of rules leave out, by the copies that have come: of what only the destination has the sender knows
 /// nothing. `None` where there are no such files.
-///
-/// # Errors
-/// A pattern is none.
-pub(crate) fn rules_there(policy: &CopyPolicy) -> Result<Option<Box<RulesBelow>>> {
-    let filter = Arc::new(Filter::new(&policy.filter)?);
+pub(crate) fn rules_there(filter: Arc<Filter>) -> Option<Box<RulesBelow>> {
     if !filter.asks_tree() {
-        return Ok(None);
+        return None;
     }
-    Ok(Some(Box::new(move |root: &Dir, node: &Node| {
+    Some(Box::new(move |root: &Dir, node: &Node| {
         let names: Vec<NameBuf> = node.names().into_iter().cloned().collect();
         let fail = |op: Op| move |e| Error::os(op, node.path(), e);
         let mut dir = root.try_clone().map_err(fail(Op::OpenDirectory))?;
@@ -198,7 +193,7 @@ pub(crate) fn rules_there(policy: &CopyPolicy) -> Result<Option<Box<RulesBelow>>
             let path = relative(names.iter().map(NameBuf::bytes).chain(below.iter().copied()));
             filter.excludes(&path, is_dir, ignores.as_ref())
         }) as Box<SparedBelow<'static>>)
-    })))
+    }))
 }
 
 /// A receiver that lands what comes. Nothing is changed yet.
@@ -233,9 +228,8 @@ pub(crate) fn landing<'a>(
     let extraneous = extraneous.map(|found| found.sparing(aside.as_ref().map(|aside| aside.id())));
     // No other process is at work in the tree any more.
     let extraneous = extraneous.map(|found| found.sweeping(what.tree.is_some()));
-    let filter = Filter::new(&policy.filter)?;
-    let rules = rules_there(policy)?;
-    let extraneous = extraneous.map(|found| found.ruled_by(rules));
+    let filter = Arc::new(Filter::new(&policy.filter)?);
+    let extraneous = extraneous.map(|found| found.ruled_by(rules_there(filter.clone())));
     let source = policy.leaving.goes().then(|| FarSource::new(transfer.reply, policy.verify));
     let hooks = FarHooks { source, fetched, manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
@@ -583,7 +577,7 @@ impl Destination<Far> for WireLanding<'_> {
         let Some(extraneous) = &self.desk.hooks.extraneous else { return };
         let (src, filter) = (&pair.src, &self.desk.hooks.filter);
         let excludes = |below: &[&[u8]], is_dir: bool| src.leaves_out(below, is_dir, filter);
-        let excludes: Option<&SparedBelow<'_>> = if filter.is_empty() { None } else { Some(&excludes) };
+        let excludes = filter.asked::<SparedBelow<'_>>(&excludes);
         let times = self.policy.preserve.times.then_some((src.info.atime, src.info.mtime));
         // The sender has said that it has named all there is.
         if let Err(e) = extraneous.all_met(&pair.dst, times, excludes, &|_| Ok(false)) {

@@ -191,6 +191,11 @@ impl Filter {
         self.globs.is_none() && self.regexes.is_none() && !self.asks_tree() && !self.asks_file()
     }
 
+    /// What asks this filter, where there is anything to ask.
+    pub(crate) fn asked<'q, Q: ?Sized>(&self, by: &'q Q) -> Option<&'q Q> {
+        (!self.is_empty()).then_some(by)
+    }
+
     /// Whether a file's size or time decides on it: then a walk has to look at each file.
     pub(crate) fn asks_file(&self) -> bool {
         self.files.decide()

@@ -113,8 +113,7 @@ impl LandHooks<SourceDir> for CopyHooks {
     fn in_the_way(&self, slot: &DirPair, to: Name<'_>, there: &Info) -> Result<bool> {
         let Some(extraneous) = &self.extraneous else { return Ok(false) };
         let excludes = |below: &[&[u8]], is_dir: bool| slot.src.excludes_below(below, is_dir, &self.filter);
-        let excludes: Option<&SparedBelow<'_>> = if self.filter.is_empty() { None } else { Some(&excludes) };
-        extraneous.in_the_way(&slot.dst, to, there, excludes)
+        extraneous.in_the_way(&slot.dst, to, there, self.filter.asked::<SparedBelow<'_>>(&excludes))
     }
     fn keep_old(&self, slot: &DirPair, jobs: &mut [Job<'_, Sys>]) {
         self.aside.iter().for_each(|aside| aside.keep(&slot.dst, jobs));
@@ -600,7 +599,7 @@ impl Destination<SourceDir> for Run<'_> {
             Ok(there.is_some_and(|info| !is_out(&info)))
         };
         let excludes = |below: &[&[u8]], is_dir: bool| src.excludes_below(below, is_dir, filter);
-        let excludes: Option<&SparedBelow<'_>> = if filter.is_empty() { None } else { Some(&excludes) };
+        let excludes = filter.asked::<SparedBelow<'_>>(&excludes);
         let times = self.policy.preserve.times.then_some((src.info.atime, src.info.mtime));
         if let Err(e) = extraneous.all_met(&pair.dst, times, excludes, &is_there) {
             self.failed(pair, e);
