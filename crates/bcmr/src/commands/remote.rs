@@ -204,13 +204,7 @@ fn run_after(look: Option<&RemoteJob>, job: &RemoteJob, typed: &Operands, env: &
             }
             look_by(job)
         };
-        match control::hearing(bases, throttle, watch.progress, deaf, carried) {
-            // Stopped while nothing but the way was looked at.
-            Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
-                Ok(Summary { cancelled: true, ..Summary::default() })
-            }
-            other => other,
-        }
+        control::hearing(bases, throttle, watch.progress, deaf, carried)
     })
 }
 

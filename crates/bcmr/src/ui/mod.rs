@@ -444,10 +444,7 @@ impl<'a> Ui<'a> {
         let screen = &mut *self.screen();
         screen.end_progress();
         let result = match result {
-            // ssh may have got the signal too, or have been stopped while it asked a person.
-            Err(e) if self.signals.stop().is_some() && ends_with_ssh(&e) => {
-                Ok(Summary { cancelled: true, ..Summary::default() })
-            }
+            Err(e) if self.comes_of_a_stop(&e) => Ok(Summary { cancelled: true, ..Summary::default() }),
             other => other,
         };
         let (summary, mut exit) = match result {
@@ -492,6 +489,16 @@ impl<'a> Ui<'a> {
             exit = say::exit_without_output(&show.voice.exits, show.verb, exit);
         }
         exit
+    }
+
+    /// Whether a run that could not be begun was stopped: ssh may have got the signal too, or have been stopped while it asked
+    /// a person.
+    fn comes_of_a_stop(&self, e: &Error) -> bool {
+        let ends_with_ssh = e.code == Code::Lost || e.op == Op::ConnectTo;
+        match self.signals.stop() {
+            Some(_) => ends_with_ssh || e.code == Code::Interrupted,
+            None => e.code == Code::Interrupted && self.cancel.is_set(),
+        }
     }
 
     /// Whether something was copied that a receipt can speak of.
@@ -633,11 +640,6 @@ impl<'a> Ui<'a> {
             screen.err.line(&format!("hint: {}", say::finished(show)));
         }
     }
-}
-
-/// Whether this comes of the end of ssh.
-fn ends_with_ssh(e: &Error) -> bool {
-    matches!(e.code, Code::Interrupted | Code::Lost) || e.op == Op::ConnectTo
 }
 
 /// Columns of the terminal behind standard error; 80 where it does not say.
