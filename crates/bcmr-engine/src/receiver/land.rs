@@ -409,10 +409,7 @@ pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::
 fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) -> u64 {
     let replaces = |j: &Job<'_, D>| {
         let over_file = j.there.is_some_and(|t| t.kind == Kind::File);
-        j.fault.is_none()
-            && over_file
-            && matches!(j.place, Placement::Stage(_))
-            && (j.file.is_some() || is_linked(j))
+        j.fault.is_none() && over_file && matches!(j.place, Placement::Stage(_)) && has_content(j)
     };
     let count = jobs.iter().filter(|j| replaces(j)).count();
     if count >= SYNC_ALL_JOBS_MIN {
@@ -431,6 +428,11 @@ fn is_linked<D: Disk>(job: &Job<'_, D>) -> bool {
     job.file.is_none() && matches!(job.body, Body::HardLink(..)) && job.info.kind == Kind::File
 }
 
+/// Whether there is content that a job's name will have.
+fn has_content<D: Disk>(job: &Job<'_, D>) -> bool {
+    job.file.is_some() || is_linked(job)
+}
+
 /// The content that a job's name will have, onto stable storage.
 pub(crate) fn sync_content<D: Disk>(disk: &D, dir: &D::Dir, job: &Job<'_, D>) -> io::Result<()> {
     match &job.file {
@@ -442,8 +444,7 @@ pub(crate) fn sync_content<D: Disk>(disk: &D, dir: &D::Dir, job: &Job<'_, D>) ->
 
 /// Returns for how many files it was done.
 fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) -> u64 {
-    let has_content = |job: &&Job<'_, D>| job.fault.is_none() && (job.file.is_some() || is_linked(job));
-    let count = jobs.iter().filter(has_content).count() as u64;
+    let count = jobs.iter().filter(|job| job.fault.is_none() && has_content(job)).count() as u64;
     if !many {
         disk.sync(jobs);
         // The first name may lie where nothing is synced before it is published.

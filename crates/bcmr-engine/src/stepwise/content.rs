@@ -19,6 +19,7 @@ use fastcopy::dir::{Name, open_to_write};
 use fastcopy::errno;
 use fastcopy::heritage::InodeFlags;
 use fastcopy::meta::{self, Info, Kind};
+use fastcopy::sparse::is_zero;
 use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -329,7 +330,7 @@ const HOLE_BYTES: usize = 4096;
 
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let is_hole = |piece: &[u8]| piece.len() == HOLE_BYTES && piece.iter().all(|b| *b == 0);
+        let is_hole = |piece: &[u8]| piece.len() == HOLE_BYTES && is_zero(piece);
         if !self.holes {
             return self.to.write(bytes);
         }
