@@ -801,6 +801,16 @@ fn the_pods_of_the_document_do_the_shards() {
     site.judge("dst");
 }
 
+/// Names are relative to where the command was typed. Where that is gone, no other directory is taken for it.
+#[test]
+fn a_plan_is_made_where_there_is_a_directory() {
+    let site = Site::new();
+    let words = format!("mkdir gone && cd gone && rmdir ../gone && exec {BCMR} plan src dst --out plan");
+    let ran = Line::new(Path::new("sh")).args(["-c", &words]).cwd(site.tmp.path()).run();
+    ran.code(1).says("find the directory '.'");
+    assert_eq!(names(site.tmp.path()), [""; 0]);
+}
+
 /// What Slurm would do with the scripts, done by an sbatch that runs each job at once.
 #[test]
 fn the_scripts_for_slurm_do_the_plan() {

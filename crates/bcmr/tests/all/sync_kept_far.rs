@@ -329,6 +329,24 @@ fn a_source_that_is_not_mounted_as_it_was_deletes_nothing_there() {
     assert_eq!(snapshots(&tmp.p("snaps")).len(), 1);
 }
 
+/// `-n` refuses a place for what is kept there in the words of the run, and makes none.
+#[test]
+fn where_nothing_can_be_kept_there_is_said_before() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    tmp.file("s/f", "newer");
+    tmp.file("d/f", "2");
+    for place in ["d", "no/such"].map(|name| tmp.p(name)) {
+        let flags = format!("--backup-dir {}", place.display());
+        let told = sync(Dir::Put, &far, &tmp, &format!("-n {flags}"), "d");
+        let ran = sync(Dir::Put, &far, &tmp, &flags, "d");
+        assert_eq!((told.code, &told.err), (ran.code, &ran.err), "{}", place.display());
+        assert_ne!(told.code, 0, "{}", place.display());
+        assert_eq!(text(&tmp.p("d/f")), "2");
+    }
+    sync(Dir::Put, &far, &tmp, &format!("-n --backup-dir {}", tmp.p("kept").display()), "d").ok();
+    assert!(!tmp.p("kept").exists());
+}
+
 /// Between two other machines it is kept where DST is.
 #[test]
 fn what_goes_through_here_is_kept_there() {
