@@ -9,7 +9,7 @@ mod proof {
     use crate::error::Code;
     use crate::node::Node;
     use crate::policy::CopyPolicy;
-    use crate::receiver::dest::DestDir;
+    use crate::receiver::dest::{Clash, DestDir};
     use crate::receiver::land::{land, outdated};
     use crate::receiver::plan::tests::policy;
     use fastcopy::dir::{Dir, NameBuf};
@@ -355,8 +355,8 @@ mod proof {
         assert!(image.at(&[b"d"]).is_none() && image.at(&[stage.bytes()]).is_some());
     }
 
-    /// The directory's name was taken meanwhile: what is there stays where only new names were asked for; else it is
-    /// replaced by what is on stable storage (R9).
+    /// The directory's name was taken meanwhile: what is there stays where only new names were asked for, or no merging by a move;
+    /// else it is replaced by what is on stable storage (R9).
     #[test]
     fn merging_into_what_came_meanwhile_keeps_to_the_policy() {
         let stranger = |model: &Model, above: &Handle| {
@@ -364,18 +364,19 @@ mod proof {
             let d = model.open_dir(above, name("d").as_name()).unwrap();
             model.old_file(&d, b"x", b"theirs");
         };
-        for only_new in [true, false] {
+        for clash in [Clash::MergesNew, Clash::Merges, Clash::Refused] {
             let model = Model::new();
             let above = top(&model);
             let dest = above.enter(&model, name("d").as_name(), &mine()).unwrap();
             stranger(&model, &above.dir);
             assert!(landed(&model, &dest, &["x", "y"], Way::Final).iter().all(Option::is_none));
             dest.publish(&model, &above).unwrap();
-            let settled = dest.settle(&model, &above, only_new);
-            assert_eq!(settled.is_err(), only_new);
-            let want = if only_new { "theirs" } else { "x" };
+            let settled = dest.settle(&model, &above, clash);
+            assert_eq!(settled.is_err(), clash != Clash::Merges);
+            let want = if clash == Clash::Merges { "x" } else { "theirs" };
             assert_eq!(content(&model, &[b"d", b"x"]).as_deref(), Some(want));
-            assert_eq!(content(&model, &[b"d", b"y"]).as_deref(), Some("y"));
+            let moved = (clash != Clash::Refused).then_some("y");
+            assert_eq!(content(&model, &[b"d", b"y"]).as_deref(), moved);
             for image in model.after_power_cut(&mut Rng(7), 100) {
                 let x = image.at(&[b"d", b"x"]).map(|n| n.data.to_vec()).unwrap_or_default();
                 assert!(x == b"theirs" || x == b"x", "R9: {x:?}");

@@ -7,7 +7,7 @@
 use crate::disk::{Dirs, Disk, Job, Keep, Placement};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
-use crate::policy::CopyPolicy;
+use crate::policy::{CopyPolicy, Leaving};
 use crate::receiver::apart::{ApartDir, ApartDirs};
 use crate::receiver::created_names::{CreatedNames, LockedNames, TAKEN};
 use crate::receiver::held::HeldNames;
@@ -22,6 +22,7 @@ use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The directory a whole operand lands in; stays open as long as anything may be looked up below it.
@@ -157,6 +158,35 @@ pub(crate) enum MoveState {
     /// What can land of the source is there, on stable storage and with its metadata, and some of it may have been taken
     /// away at the source by now. What was touched there since that time may be something else.
     Landed { since: Time },
+}
+
+/// A directory is not moved into the place of one that holds something.
+pub(crate) fn not_empty(shown: &Path) -> Error {
+    let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
+    Error { note: Some(Reason::NotEmpty.into()), ..Error::os(Op::MoveTo, shown, e) }
+}
+
+/// What becomes of a new directory whose name another process has taken meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clash {
+    /// What is in it goes into the one that is there, and replaces files there.
+    Merges,
+    /// The same, but what is there stays, and is in the way.
+    MergesNew,
+    /// A move does not merge unasked: it is in the way.
+    Refused,
+}
+
+impl Clash {
+    pub(crate) fn of(policy: &CopyPolicy) -> Clash {
+        if policy.leaving == Leaving::Goes {
+            Clash::Refused
+        } else if policy.collide.is_only_new() {
+            Clash::MergesNew
+        } else {
+            Clash::Merges
+        }
+    }
 }
 
 /// What a directory is called.
@@ -970,13 +1000,17 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// After everything in it is done: where the name was taken meanwhile, what is ours moves in there. Returns the
-    /// directory that has the name now, when it is not this one. `only_new`: what another process has put there meanwhile stays,
-    /// and is in the way.
-    pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>, only_new: bool) -> Result<Option<D::Dir>> {
+    /// directory that has the name now, when it is not this one.
+    pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>, clash: Clash) -> Result<Option<D::Dir>> {
         let (Some(stage), Node::Below(_, name)) = (self.naming.stage(), &*self.node) else { return Ok(None) };
         if self.naming.state() != StageState::Clashed {
             return Ok(None);
         }
+        if clash == Clash::Refused {
+            let refused = not_empty(&self.node.path());
+            return Err(self.not_merged(disk, above, stage, refused));
+        }
+        let only_new = clash == Clash::MergesNew;
         let merged = disk.open_dir(&above.dir, name.as_name()).and_then(|there| {
             // R8: its mark is known in this directory and nowhere else; there it would be a file that no run knows.
             if let Some(mark) = self.home.tree() {
@@ -994,15 +1028,18 @@ impl<D: Disk> DestDir<D> {
                 Ok(Some(there))
             }
             Err(e) => {
-                // What has the name now is no directory, or holds something in the way: what could not be merged goes,
-                // so that nothing is left under a name that was not asked for.
-                let kept = self.remove_stage(disk, above, stage).err();
                 let error = fail(Op::MergeIntoDirectory, &self.node, None)(e);
-                Err(match kept {
-                    Some(k) => Error { note: Some(Reason::NotRemovedAgain.about(k.to_string())), ..error },
-                    None => error,
-                })
+                Err(self.not_merged(disk, above, stage, error))
             }
+        }
+    }
+
+    /// What has the name now is no directory, or holds something in the way: what could not be merged goes, so that nothing is left
+    /// under a name that was not asked for.
+    fn not_merged(&self, disk: &D, above: &DestDir<D>, stage: &NameBuf, error: Error) -> Error {
+        match self.remove_stage(disk, above, stage) {
+            Err(k) => Error { note: Some(Reason::NotRemovedAgain.about(k.to_string())), ..error },
+            Ok(()) => error,
         }
     }
 }

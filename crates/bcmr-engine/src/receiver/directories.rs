@@ -11,16 +11,14 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Action;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Durability, Leaving};
-use crate::receiver::dest::{DestDir, MadeBy, MoveState};
+use crate::receiver::dest::{Clash, DestDir, MadeBy, MoveState, not_empty};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, Origin, PairedDirs, Slot};
 use crate::receiver::losses::MetadataLosses;
 use crate::receiver::tree;
 use crate::tally::Tally;
 use fastcopy::dir::Name;
-use fastcopy::errno;
 use fastcopy::meta::{Info, Time};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -308,7 +306,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             return;
         }
         let settled = match &pair.above {
-            Some(above) => dst.settle(self.disk, &above.dst, self.policy.collide.is_only_new()),
+            Some(above) => dst.settle(self.disk, &above.dst, Clash::of(self.policy)),
             None => Ok(None),
         };
         let moved = match settled {
@@ -375,12 +373,6 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         let of = |m: Marked<D>| (m.dst.dir.clone(), m.dst.node.clone());
         Marks(if self.tally.all_well() { marked.into_iter().map(of).collect() } else { Vec::new() })
     }
-}
-
-/// A directory is not moved into the place of one that holds something.
-pub(crate) fn not_empty(shown: &Path) -> Error {
-    let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
-    Error { note: Some(Reason::NotEmpty.into()), ..Error::os(Op::MoveTo, shown, e) }
 }
 
 /// The marks in directories that are complete by now.

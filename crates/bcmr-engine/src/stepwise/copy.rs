@@ -203,7 +203,7 @@ impl Copier<'_> {
             self.copied.remove(&pair.info.id());
             return done;
         }
-        self.make(pair)
+        if self.options.purpose == Program::Move { self.moving(pair, None) } else { self.make(pair) }
     }
 
     /// What becomes of something that could not be made: it is told, unless it is that its name was free a moment ago.
@@ -701,11 +701,8 @@ impl Copier<'_> {
         if self.options.verbose && !is_dir {
             self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
         }
-        if far::far(src, dst, &pair.info, self.options, self.teller) {
-            StepEnd::InPlace
-        } else {
-            StepEnd::Failed
-        }
+        let only_new = !is_dir && pair.may_be_taken() && !self.options.replaces();
+        far::far((src, dst, &pair.info), only_new, self.options, self.teller)
     }
 
     /// Takes away what is at a name on another file system. `Err`: that is all for this one.

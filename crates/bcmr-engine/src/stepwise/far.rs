@@ -2,19 +2,22 @@
 //!
 //! Must not know how it does that; what it tells is put into the order that `mv` tells in.
 
+use super::copier::StepEnd;
 use super::named::operand;
 use super::options::Options;
 use super::spot::{Spot, join, names_in};
 use super::told::{Did, Noted, Teller, Trouble, What};
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error, Op, Reason};
-use crate::event::{Action, Event, Front, Progress, Question, Watch};
-use crate::policy::{CopyPolicy, Strictness};
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Action, Event, Front, Progress, Question, Summary, Watch};
+use crate::policy::{Collide, CopyPolicy, Strictness};
 use crate::receiver::tree;
 use crate::verbs::move_named;
 use fastcopy::dir::NameBuf;
+use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -76,17 +79,27 @@ impl FarEvents {
     }
 }
 
-/// Moves to another file system, by the verb that takes a source away only when what landed was proved to be it.
-pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller: &mut dyn Teller) -> bool {
+/// Moves to another file system, by the verb that takes a source away only when what landed was proved to be it. With
+/// `only_new` a name that another process takes meanwhile is not replaced, and nothing was done or told then.
+pub(super) fn far(
+    (src, dst, info): (&Spot, &Spot, &Info),
+    only_new: bool,
+    options: &Options,
+    teller: &mut dyn Teller,
+) -> StepEnd {
     let is_dir = info.kind == Kind::Dir;
     let front = FarEvents { kept: Mutex::default(), src: src.shown.clone(), dst: dst.shown.clone() };
     let progress = Progress::default();
     let watch = Watch { front: &front, progress: &progress, cancel: &options.cancel, items: options.verbose };
     let policy = CopyPolicy::cp(options.threads, options.me, options.umask);
-    let policy = CopyPolicy { strictness: Strictness::LikeMv, ..policy };
+    let collide = if only_new { Collide::Keep } else { policy.collide };
+    let policy = CopyPolicy { strictness: Strictness::LikeMv, collide, ..policy };
     let moved =
         operand(src, dst, info, &policy, Op::Move).and_then(|operand| move_named(operand, policy, watch));
     let mut kept = front.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if only_new && is_taken(&moved, &kept.errors, &dst.shown) {
+        return StepEnd::Taken;
+    }
     let fine = match moved {
         Ok(summary) => {
             // What did not come whole is not gone on with by the same command, as GNU's would not.
@@ -129,7 +142,14 @@ pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller
             teller.trouble(trouble(e, src, dst));
         }
     }
-    fine
+    if fine { StepEnd::InPlace } else { StepEnd::Failed }
+}
+
+/// Whether a file did not land because `dst` was taken meanwhile.
+fn is_taken(moved: &Result<Summary>, errors: &[(FarTurn, Error)], dst: &Path) -> bool {
+    let exists = |e: &Error| e.source.as_ref().and_then(io::Error::raw_os_error) == Some(errno::EEXIST);
+    moved.as_ref().is_ok_and(|summary| summary.kept > 0)
+        || errors.iter().any(|(_, e)| e.path == dst && exists(e))
 }
 
 /// Whether it is about taking away, which comes after all copying; then where each name stands in its directory: copying goes

@@ -162,3 +162,11 @@ pub struct Options {
     /// Says stop.
     pub cancel: Arc<Cancel>,
 }
+
+impl Options {
+    /// Whether what is there is replaced whatever it is, unasked, and not kept.
+    pub(super) fn replaces(&self) -> bool {
+        let Options { over, update, backup, .. } = self;
+        matches!(over, Over::Unsaid | Over::Always) && *update == Update::All && *backup == Backup::None
+    }
+}

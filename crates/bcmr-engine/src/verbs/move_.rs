@@ -8,10 +8,12 @@ use crate::disk::sys::Sys;
 use crate::disk::{Attributes, Dirs, Fault};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
-use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Target, Verify};
+use crate::policy::{
+    Collide, CopyPolicy, Durability, Follow, Leaving, MoveRequest, Preserve, Target, Verify,
+};
 use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::created_names::{CreatedNames, TAKEN};
-use crate::receiver::directories::not_empty;
+use crate::receiver::dest::not_empty;
 use crate::receiver::land;
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
@@ -38,6 +40,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let proves = request.policy.verify != Verify::Off;
     let policy = moving(request.policy);
+    let leaving = if request.merge { Leaving::GoesMerging } else { Leaving::Goes };
+    let policy = CopyPolicy { leaving, ..policy };
     let disk = Sys::with(policy.io);
     let was_guess = matches!(request.target, Target::Guess(_));
     let target = operands::marked_target(&request.sources, request.target, policy.follow);
@@ -59,7 +63,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
 /// Only when nothing could be begun.
 pub(crate) fn move_named(operand: Operand, policy: CopyPolicy, watch: Watch<'_>) -> Result<Summary> {
     let proves = policy.verify != Verify::Off;
-    let policy = moving(policy);
+    let policy = CopyPolicy { leaving: Leaving::Goes, ..moving(policy) };
     let disk = Sys::with(policy.io);
     let run = Run::new(&disk, &policy, watch, Some(Ledger::new(proves)))?;
     carry(run, vec![operand], &policy, false, true)

@@ -665,6 +665,67 @@ fn a_name_that_is_taken_meanwhile_was_there_from_the_beginning() {
     }
 }
 
+/// So it is with what `mv` brings to another file system; and where that is a directory, it does not take the place of one.
+#[test]
+fn a_name_that_is_taken_while_mv_copies_was_there_from_the_beginning() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    let Some(other) = Tmp::elsewhere() else {
+        return skips::here("there is no other file system");
+    };
+    let taken_meanwhile = |call: &str, args: &[&str], answer: &str, take: &dyn Fn()| {
+        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:delay_exit=1500000:when=1"));
+        let strace = ["-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, BCMR, "mv"];
+        let line = Line::new(Path::new("strace")).args(strace).args(args).cwd(tmp.path());
+        let mut running = line.input(answer).start();
+        while names(other.path()).is_empty() && !running.is_over() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        take();
+        running.wait()
+    };
+    let to = other.p("o");
+    let to = to.to_str().unwrap();
+    for (option, answer, replaced) in [
+        ("-n", "", false),
+        ("--update=none", "", false),
+        ("-u", "", false),
+        ("-i", "n\n", false),
+        ("-i", "y\n", true),
+        ("-b", "", true),
+        ("-f", "", true),
+    ] {
+        let source = tmp.file("f", "ours");
+        std::fs::File::options()
+            .write(true)
+            .open(&source)
+            .unwrap()
+            .set_modified(std::time::UNIX_EPOCH)
+            .unwrap();
+        let take = || drop(other.file("o", "theirs"));
+        taken_meanwhile("pwrite64,write", &[option, "f", to], answer, &take).one_of(&[0]);
+        let want = if replaced { "ours" } else { "theirs" };
+        assert_eq!(std::fs::read_to_string(to).unwrap(), want, "{option}");
+        assert_eq!(source.exists(), !replaced, "{option}");
+        let all = if option == "-b" { &["o", "o~"][..] } else { &["o"] };
+        assert_eq!(names(other.path()), all, "{option}");
+        for name in names(other.path()) {
+            std::fs::remove_file(other.p(name)).unwrap();
+        }
+    }
+    for line in ["mv", "mv -n", "mv -T"] {
+        tmp.file("d/f", "ours");
+        let take = || drop(other.file("o/f", "theirs"));
+        let args = line.split(' ').skip(1).chain(["d", to]).collect::<Vec<_>>();
+        let ran = taken_meanwhile("mkdirat", &args, "", &take).code(1);
+        assert!(ran.err.contains("Directory not empty"), "{line}: {ran:?}");
+        assert_eq!(std::fs::read_to_string(other.p("o/f")).unwrap(), "theirs", "{line}");
+        assert_eq!(std::fs::read_to_string(tmp.p("d/f")).unwrap(), "ours", "{line}");
+        assert_eq!(names(other.path()), ["o"], "{line}");
+        std::fs::remove_dir_all(to).unwrap();
+    }
+}
+
 /// So it is with directories and all that is in them, however many copy them.
 #[test]
 fn several_copy_one_tree_to_one_place() {

@@ -3,6 +3,7 @@
 //!
 //! Must not know where the source is, nor decide what goes: that is the receiver's planner's.
 
+use crate::error::{Code, Error, Op, Reason};
 use crate::event::{Nothing, Summary, Watch};
 use crate::receiver::aside::Aside;
 use crate::receiver::extraneous::Extraneous;
@@ -64,6 +65,10 @@ impl DeletesFirst<'_> {
             left
         });
         told.differences.store(left, Relaxed);
+        // It may have passed when the run meets it again: that nothing, or not all, was deleted is told here.
+        if look.tally.failed.load(Relaxed) > 0 && told.failed.load(Relaxed) == 0 && told.all_there() {
+            told.fail(Error::ours(Code::Refused, Op::DeleteIn, look.root, Reason::NotAllIsThere));
+        }
         if self.receipt == Receipt::OfThis {
             self.aside.iter().for_each(|aside| aside.finish(told));
         }
