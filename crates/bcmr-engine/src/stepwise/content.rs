@@ -13,6 +13,7 @@ use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
 use crate::error::{Code, Error, Op};
 use crate::event::{Cancel, Event, Front, Progress, Question, Watch};
 use crate::policy::{Changing, Durability, Sparse, Verify};
+use crate::receiver::land::errno_of;
 use crate::receiver::single::Folder;
 use crate::verbs::stream;
 use fastcopy::dir::{Name, open_to_write};
@@ -174,7 +175,14 @@ fn replace(
     info: &Info,
     there: &Info,
 ) -> Replacement {
-    let (Ok(body), Ok(place)) = (source.try_clone(), folder.stage()) else { return Replacement::No };
+    let body = match source.try_clone() {
+        Ok(body) => body,
+        Err(e) => return Replacement::Done(copier.fail(What::OpenForReading, &file.src.shown, e)),
+    };
+    let place = match folder.stage() {
+        Ok(place) => place,
+        Err(fault) => return Replacement::Done(content_failed(copier, file, fault)),
+    };
     let attributes = Attributes::At(&folder.dir, name);
     let (wanted, keep) = sealing(copier, folder, info, true);
     let mut job = Job::new(name, place, wanted, Some(*there), Body::File(body), attributes);
@@ -240,23 +248,43 @@ fn land(
     copier.single.land(folder, job, keep, how, bare, Some(&mut alter))
 }
 
-/// Whether it is the content that could not be copied, so that writing it elsewhere would do no better. Only where nothing
-/// could be made beside the file, or what was made could not be given what the file has, is the file itself written into.
+/// Whether writing it elsewhere would do no better. Only where a new file cannot be beside the old one, or cannot be given
+/// what that has, is the old one itself written into: what else goes wrong with the new one (no descriptors, no memory, a
+/// broken disk) would go wrong with the old one too, once it is empty.
 fn is_of_content(fault: &Fault) -> bool {
-    let beside = matches!(
+    let named = matches!(fault.op, Op::Create | Op::NameAStageFor | Op::RenameIntoPlace);
+    let sealed = matches!(
         fault.op,
-        Op::Create
-            | Op::NameAStageFor
-            | Op::RenameIntoPlace
-            | Op::SetOwnerOf
+        Op::SetOwnerOf
             | Op::SetModeOf
             | Op::SetTimesOf
             | Op::SetAttributesOf
             | Op::ReadAttributesOf
             | Op::RemoveAttributesOf
     );
-    !beside || fault.code == Code::NoSpace || fault.side == Side::Source
+    let refused = match errno_of(fault) {
+        Some(errno) => REFUSED_BESIDE.contains(&errno),
+        // Bits that were left out, which the file that is there may keep.
+        None => sealed,
+    };
+    !(refused && (named || sealed)) || fault.side == Side::Source
 }
+
+/// What the system says where a directory takes no new name (ENOENT: /proc), a name cannot be replaced (EBUSY: something is
+/// mounted there; EXDEV: the quota of another project), or a new file cannot be given what the old one has (EINVAL: a user
+/// who is not known there).
+const REFUSED_BESIDE: [i32; 10] = [
+    errno::EACCES,
+    errno::EPERM,
+    errno::EROFS,
+    errno::ENOENT,
+    errno::EBUSY,
+    errno::EXDEV,
+    errno::EINVAL,
+    errno::EOPNOTSUPP,
+    errno::ENOSYS,
+    errno::ENAMETOOLONG,
+];
 
 fn content_failed(copier: &mut Copier<'_>, file: &File<'_>, fault: Fault) -> bool {
     let (src, dst) = (&file.src.shown, &file.dst.shown);
@@ -286,30 +314,36 @@ fn write_into(
         return copier.fail(What::Create, &file.dst.shown, io::Error::from_raw_os_error(errno::EISDIR));
     };
     let attributes_only = copier.options.content == Content::AttributesOnly;
+    // All that is needed to read is there before the old content goes.
+    let source = match source.try_clone() {
+        Ok(source) => source,
+        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
+    };
+    let is_stream = info.kind.is_special() && !attributes_only;
+    let filled = match is_stream.then(|| opened.try_clone()).transpose() {
+        Ok(filled) => filled,
+        Err(e) => return copier.fail(What::Create, &file.dst.shown, e),
+    };
     if !attributes_only && let Err(e) = meta::set_length(&opened, 0) {
         return copier.fail(What::Create, &file.dst.shown, e);
     }
     let attributes = Attributes::At(&folder.dir, name);
     let (wanted, keep) = sealing(copier, folder, info, true);
-    if info.kind.is_special() && !attributes_only {
-        let Ok(filled) = opened.try_clone() else { return stream_into(copier, file, source, opened) };
-        if !stream_into(copier, file, source, opened) {
+    if is_stream {
+        if !pour(copier, file, source, opened) {
             return false;
         }
         // It is a file with the attributes of what it was read from.
         let wanted = Info { kind: Kind::File, ..wanted };
         let mut job = Job::new(name, Placement::There, wanted, Some(*there), Body::Special, attributes);
-        job.file = Some(filled);
+        job.file = filled;
         let landed = copier.single.land(folder, job, &keep, None, None, None);
         return match landed.fault {
             None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
             Some(fault) => content_failed(copier, file, fault),
         };
     }
-    let body = match source.try_clone() {
-        Ok(body) => Body::File(body),
-        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
-    };
+    let body = Body::File(source);
     let mut job = Job::new(name, Placement::There, wanted, Some(*there), body, attributes);
     job.file = Some(opened);
     let landed = land(copier, (folder, &file.dst.shown), job, &keep, None);

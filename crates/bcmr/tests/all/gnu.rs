@@ -915,3 +915,42 @@ fn a_link_that_is_made_belongs_to_its_maker() {
     let owner = |name: &str| std::fs::symlink_metadata(tmp.p(name)).unwrap().uid();
     assert_eq!((owner("made"), owner("copied")), (0, 1));
 }
+
+/// Where descriptors run out the old content stays, whichever call does not get one.
+#[test]
+fn a_file_is_not_emptied_for_want_of_descriptors() {
+    let tmp = Tmp::new();
+    tmp.file("s/a", "new content");
+    let old = "precious";
+    let (mut kept, mut copied) = (0, 0);
+    for words in [&["cp", "s/a", "d/a"][..], &["cp", "-p", "s/a", "d/a"], &["cp", "-rT", "s", "d"]] {
+        for other in [false, true] {
+            for most in 4..24 {
+                tmp.file("d/a", old);
+                if other {
+                    // It is written into.
+                    std::fs::hard_link(tmp.p("d/a"), tmp.p("other")).unwrap();
+                }
+                let ran = bcmr_after(&format!("ulimit -n {most}"), words).cwd(tmp.path()).run();
+                let now = read(&tmp.p("d/a"));
+                let want = if ran.code == 0 { "new content" } else { old };
+                assert_eq!(now, want, "{words:?} with {most} descriptors: {}", ran.err);
+                *(if ran.code == 0 { &mut copied } else { &mut kept }) += 1;
+                std::fs::remove_dir_all(tmp.p("d")).unwrap();
+                if other {
+                    std::fs::remove_file(tmp.p("other")).unwrap();
+                }
+            }
+        }
+    }
+    assert!(kept > 0 && copied > 0, "{kept} {copied}: this judges nothing");
+    needs!(has_tool("strace"), "there is no strace");
+    // A disk that fails is no reason to write into what is there.
+    for (call, error) in [("renameat2", "EIO"), ("renameat", "EIO"), ("fchmod", "EIO"), ("fsync", "EIO")] {
+        tmp.file("d/a", old);
+        let line = bcmr_failing_at("1+", call, error).args(["cp", "-p", "s/a", "d/a"]);
+        let ran = line.cwd(tmp.path()).run().one_of(&[0, 1]);
+        assert_eq!(read(&tmp.p("d/a")), if ran.code == 0 { "new content" } else { old }, "{call}");
+    }
+    assert_no_litter(tmp.path());
+}

@@ -345,6 +345,13 @@ pub fn bcmr_killed_at(nth: usize, calls: &str) -> Line {
         .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={nth}"), BCMR])
 }
 
+/// `bcmr` whose calls of `call` fail: `which` of them, as strace counts (`2`, `3+`).
+pub fn bcmr_failing_at(which: &str, call: &str, error: &str) -> Line {
+    Line::new(Path::new("strace"))
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
+        .args(["-e", &format!("inject={call}:error={error}:when={which}"), BCMR])
+}
+
 /// Has a run killed at its first call, its second and so on, until one gets through; an ordinary run of the tests tries one
 /// in `step`. One must get through with fewer than `most` calls.
 #[track_caller]
