@@ -774,6 +774,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 let was_there = matches!(job.body, Body::Kept) || matches!(job.place, Placement::There);
                 self.first_landed(&job.info, &pair.dst, dst_name, was_there);
             }
+            if linking {
+                self.links.linked(&job.info);
+            }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
                 (Body::Kept, _) => Action::Updated,
@@ -901,7 +904,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                         return;
                     }
                 }
-                Ok(None) => return,
+                Ok(None) => return self.links.linked(info),
                 Err(e) => {
                     pair.mark_incomplete();
                     return self.tally.fail(e);

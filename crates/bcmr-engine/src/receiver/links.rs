@@ -12,6 +12,7 @@ use fastcopy::meta::Info;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Where something landed in this run.
@@ -114,7 +115,7 @@ enum InodeState<D: Disk> {
 pub(crate) enum Claim<D: Disk> {
     /// Land it; then say so with [`LinkTable::landed`] or [`LinkTable::gave_up`].
     First,
-    /// Link to this: it has the same content.
+    /// Link to this: it has the same content. Then say so with [`LinkTable::linked`].
     Second(Arc<FirstName<D>>),
 }
 
@@ -168,14 +169,7 @@ impl<D: Disk> LinkTable<D> {
                 inodes.insert(info.id(), InodeState::Busy);
                 Some(Claim::First)
             }
-            Some(InodeState::There { at, left }) => {
-                let at = at.clone();
-                *left = left.saturating_sub(1);
-                if *left == 0 {
-                    inodes.remove(&info.id());
-                }
-                Some(Claim::Second(at))
-            }
+            Some(InodeState::There { at, .. }) => Some(Claim::Second(at.clone())),
         }
     }
 
@@ -214,6 +208,29 @@ impl<D: Disk> LinkTable<D> {
         self.change.notify_all();
     }
 
+    /// A further name is there as well, or stays what it is. One that could not be made is still to come.
+    pub(crate) fn linked(&self, info: &Info) {
+        let mut inodes = self.inodes();
+        // What was written to meanwhile is another content, with names of its own.
+        if let Some(InodeState::There { at, left }) = inodes.get_mut(&info.id())
+            && at.is_of(info)
+        {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                inodes.remove(&info.id());
+            }
+        }
+    }
+
+    /// Where the inodes landed that have names still to come.
+    pub(crate) fn unmet(&self) -> Vec<((u64, u64), PathBuf)> {
+        let there = |(id, state): (&(u64, u64), &InodeState<D>)| match state {
+            InodeState::There { at, .. } => Some((*id, at.node.join(at.name()))),
+            InodeState::Busy => None,
+        };
+        self.inodes().iter().filter_map(there).collect()
+    }
+
     /// It could not be landed, or was left alone; the next name may try, unless what was left alone counts as landed.
     pub(crate) fn gave_up(&self, info: &Info) {
         let mut inodes = self.inodes();
@@ -247,11 +264,17 @@ mod tests {
         links.landed(&info, info.nlink, (&dest, name.as_name()), false);
         links.gave_up(&info);
         for _ in 1..info.nlink {
-            match links.claim(&info) {
-                Some(Claim::Second(at)) => assert_eq!(at.name(), name.as_name()),
-                _ => panic!("it is forgotten that it is there"),
+            // The first attempt fails: the name is still to come.
+            for _ in 0..2 {
+                match links.claim(&info) {
+                    Some(Claim::Second(at)) => assert_eq!(at.name(), name.as_name()),
+                    _ => panic!("it is forgotten that it is there"),
+                }
             }
+            assert_eq!(links.unmet(), [(info.id(), tmp.path().join("first"))]);
+            links.linked(&info);
         }
+        assert_eq!(links.unmet(), []);
         assert!(links.claim_first(&info), "all names were met");
     }
 

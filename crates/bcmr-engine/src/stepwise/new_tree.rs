@@ -3,7 +3,7 @@
 //! Must not word anything. What could not be copied that way is gone through once more, one thing after the other, which
 //! fails in GNU's order and is told in GNU's words.
 
-use super::copier::{Copier, StepEnd};
+use super::copier::{Copier, Id, StepEnd};
 use super::named::operand;
 use super::options::{Backup, Content, Options, Over, Program, Update};
 use super::spot::{Spot, join, names_in};
@@ -20,7 +20,7 @@ use fastcopy::errno;
 use fastcopy::meta::{self, Kind};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Failures that are remembered one by one; after more the whole tree is gone through once more.
@@ -52,6 +52,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
     let disk = Sys::with(policy.io);
     let run = Run::new(&disk, &policy, watch, None).ok()?;
     run.round(&[operand]);
+    let linked = run.desk.links.unmet();
     if run.end().cancelled {
         return Some(StepEnd::Failed);
     }
@@ -61,7 +62,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         copier.copied.insert(made.id(), pair.dst.shown.clone());
     }
     let failures = failures.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Some(StepEnd::of(failures.is_empty() || once_more(copier, pair, failures)))
+    Some(StepEnd::of(failures.is_empty() || once_more(copier, pair, failures, linked)))
 }
 
 /// Whether what the verb does is what would be done one by one: nothing is told, asked, followed or looked up on the way.
@@ -147,8 +148,14 @@ impl Drop for MissingBelow {
     }
 }
 
-/// Goes through what failed once more, one thing after the other. Whether that went well.
-fn once_more(copier: &mut Copier<'_>, pair: &CopyStep<'_>, failures: Vec<Error>) -> bool {
+/// Goes through what failed once more, one thing after the other. Whether that went well. `linked`: where files landed that
+/// have further names, which become names of those.
+fn once_more(
+    copier: &mut Copier<'_>,
+    pair: &CopyStep<'_>,
+    failures: Vec<Error>,
+    linked: Vec<(Id, PathBuf)>,
+) -> bool {
     let (src, dst) = (pair.src, pair.dst);
     let mut missing = MissingBelow::default();
     missing.whole = failures.len() > FAILURES_MAX;
@@ -177,6 +184,9 @@ fn once_more(copier: &mut Copier<'_>, pair: &CopyStep<'_>, failures: Vec<Error>)
     };
     let mut again = Copier::new(&options, &mut *copier.teller, 1, copier.room);
     (again.copied, again.top, again.below_made) = (copier.copied.clone(), copier.top.clone(), true);
+    again.copied.extend(linked);
+    // It is the operand itself that comes again, and not another one of its name.
+    again.copied.remove(&pair.info.id());
     fine & !add_missing(&mut again, (src, dst), &missing, None, pair.info.dev).is_failed()
 }
 

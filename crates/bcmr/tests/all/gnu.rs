@@ -916,6 +916,42 @@ fn a_link_that_is_made_belongs_to_its_maker() {
     assert_eq!((owner("made"), owner("copied")), (0, 1));
 }
 
+/// Whichever call fails on the way to a new tree: exit 0 means that all of it is there, and names of one file are names of one
+/// file.
+#[test]
+fn a_new_tree_is_whole_whatever_call_fails() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    tmp.file("s/h1", "content");
+    tmp.file("s/other", "other");
+    tmp.dir("s/d");
+    std::fs::hard_link(tmp.p("s/h1"), tmp.p("s/d/h2")).unwrap();
+    std::fs::hard_link(tmp.p("s/h1"), tmp.p("s/d/h3")).unwrap();
+    let exact = Exact { links: true, ..CONTENT };
+    let mut failed = 0;
+    for (call, error) in [("getdents64", "EIO"), ("linkat", "EIO"), ("openat", "EMFILE")] {
+        for which in ["1", "2", "3", "4", "5", "6", "7", "8", "2+", "3+", "4+"] {
+            let to = format!("{call}-{which}");
+            let ran = bcmr_failing_at(which, call, error).args(["cp", "-a", "s", &to]).cwd(tmp.path()).run();
+            let ran = ran.one_of(&[0, 1, 127]);
+            failed += i32::from(ran.code != 0);
+            if ran.code == 0 {
+                assert_same(&tmp.p("s"), &tmp.p(&to), exact);
+            } else {
+                assert_ne!(ran.err, "", "{to}");
+            }
+        }
+    }
+    assert!(failed > 0, "nothing has failed");
+    // The directory itself cannot be listed, at any time.
+    bcmr_failing_at("3+", "getdents64", "EIO")
+        .args(["cp", "-r", "s", "unlisted"])
+        .cwd(tmp.path())
+        .run()
+        .code(1)
+        .says("cp: cannot access 's': Input/output error\n");
+}
+
 /// Where descriptors run out the old content stays, whichever call does not get one.
 #[test]
 fn a_file_is_not_emptied_for_want_of_descriptors() {
