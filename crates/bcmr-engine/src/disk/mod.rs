@@ -181,6 +181,8 @@ pub(crate) struct Job<'a, D: Files> {
     pub(crate) from_basis: bool,
     /// What it becomes a second name of was there before this run, perhaps under more names.
     pub(crate) of_old: bool,
+    /// What it is a further name of lacks metadata: a move takes this one away no more than the first.
+    pub(crate) of_lacking: bool,
     /// What has the same content on the destination's file system: its blocks are shared, or copied from there.
     pub(crate) like: Option<D::File>,
     /// The source's own name, to tell of it.
@@ -229,6 +231,7 @@ impl<'a, D: Files> Job<'a, D> {
             body,
             from_basis: false,
             of_old: false,
+            of_lacking: false,
             like: None,
             src: name,
             attributes,

@@ -216,7 +216,8 @@ fn seal_job(
     let wanted = Wanted { owner, mode, owner_told: told, replaced, stays, keep };
     let born = || births.of(thing, job, keep);
     apply(buffer, thing, of_source, (&job.info, born), wanted, lost)?;
-    if p.times {
+    // What lacks something that the same command may give it must not look like its source to that one.
+    if p.times && !lost.iter().any(Fault::may_pass) {
         let set = match thing {
             Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
             Thing::Named(d, n) => meta::set_times_at(d, n, job.info.atime, job.info.mtime),

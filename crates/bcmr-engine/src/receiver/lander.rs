@@ -388,7 +388,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             return Err(Self::stays(pair, name, to));
         }
         if self.policy.preserve.links && info.nlink > 1 {
-            self.first_landed(info, dst, to, true);
+            self.first_landed(info, dst, to, (true, false));
         }
         if info.kind == Kind::File && !self.once_more().load(Ordering::Relaxed) {
             self.tally.watch.progress.was_there(info.size);
@@ -508,7 +508,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         // move, which leaves what only looks the same where it is: no other name of it goes for that.
         let stays = self.hooks.takes_away();
         if self.policy.preserve.links && info.nlink > 1 && !stays && self.chooser.is_there(info, there) {
-            self.first_landed(info, dst, to, true);
+            self.first_landed(info, dst, to, (true, false));
         }
         Ok(())
     }
@@ -529,10 +529,10 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     }
 
     /// Further names of the same source become links to `name` in `dst`.
-    fn first_landed(&self, info: &Info, dst: &DestDir<D>, name: Name<'_>, was_there: bool) {
+    fn first_landed(&self, info: &Info, dst: &DestDir<D>, name: Name<'_>, what: (bool, bool)) {
         // Links that are followed are names too, and they are not counted.
         let names = if self.policy.follow == Follow::Never { info.nlink } else { u64::MAX };
-        self.links.landed(info, names, (dst, name), was_there);
+        self.links.landed(info, names, (dst, name), what);
     }
 
     /// Files that are open at a time while a batch lands in `pair`.
@@ -772,7 +772,8 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         } else {
             if first_name && !linking {
                 let was_there = matches!(job.body, Body::Kept) || matches!(job.place, Placement::There);
-                self.first_landed(&job.info, &pair.dst, dst_name, was_there);
+                let is_lacking = job.lost.iter().any(Fault::may_pass);
+                self.first_landed(&job.info, &pair.dst, dst_name, (was_there, is_lacking));
             }
             if linking {
                 self.links.linked(&job.info);
@@ -817,7 +818,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             if (linking || job.from_basis) && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
             }
-            if self.hooks.takes_away() && job.lost.iter().any(Fault::may_pass) {
+            if self.hooks.takes_away() && (job.of_lacking || job.lost.iter().any(Fault::may_pass)) {
                 // The same command may give it what it lacks, and needs the source for that.
                 job.lost.iter_mut().filter(|fault| fault.may_pass()).for_each(|fault| {
                     fault.note.get_or_insert(Reason::KeptAtSource);
@@ -899,7 +900,8 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             match self.second(pair, name, to, info, landed) {
                 Ok(Some((dir, job))) => {
                     let body = Body::HardLink(&*dir, landed.name());
-                    let mut jobs = vec![Job { body, of_old: landed.was_there, ..job }];
+                    let (of_old, of_lacking) = (landed.was_there, landed.is_lacking);
+                    let mut jobs = vec![Job { body, of_old, of_lacking, ..job }];
                     if self.land(hand, pair, &mut jobs, Way::Alone, 1, left > 0).is_empty() {
                         return;
                     }
@@ -942,7 +944,12 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             if info.kind == Kind::File {
                 self.hash_again(pair, name, to);
             }
-            self.hooks.landed(pair, name, (info, None), self.devices(), &self.tally);
+            if landed.is_lacking {
+                self.dirs.left_unsealed(pair);
+                self.hooks.kept(pair, name, info);
+            } else {
+                self.hooks.landed(pair, name, (info, None), self.devices(), &self.tally);
+            }
             return Ok(None);
         }
         // A second name shares what the first has.

@@ -30,6 +30,8 @@ pub(crate) struct FirstName<D: Disk> {
     info: Info,
     /// It was there before this run, perhaps under more names.
     pub(crate) was_there: bool,
+    /// It lacks metadata that the same command may give it: a move takes no name of its source away.
+    pub(crate) is_lacking: bool,
 }
 
 impl<D: Disk> FirstName<D> {
@@ -194,15 +196,15 @@ impl<D: Disk> LinkTable<D> {
         matches!(self.inodes().get(&info.id()), Some(InodeState::There { at, .. }) if at.is_of(info))
     }
 
-    /// The first of `names` is there; whether it was before this run.
+    /// The first of `names` is there; whether it was before this run, and whether it lacks metadata.
     pub(crate) fn landed(
         &self,
         info: &Info,
         names: u64,
         (dir, name): (&DestDir<D>, Name<'_>),
-        was_there: bool,
+        (was_there, is_lacking): (bool, bool),
     ) {
-        let at = FirstName { at: LandedName::new(dir, name), info: *info, was_there };
+        let at = FirstName { at: LandedName::new(dir, name), info: *info, was_there, is_lacking };
         let left = names.saturating_sub(1);
         self.inodes().insert(info.id(), InodeState::There { at: Arc::new(at), left });
         self.change.notify_all();
@@ -261,7 +263,7 @@ mod tests {
         assert!(links.claim_first(&info) && !links.claim_first(&info));
         links.gave_up(&info);
         assert!(links.claim_first(&info), "the next name may try");
-        links.landed(&info, info.nlink, (&dest, name.as_name()), false);
+        links.landed(&info, info.nlink, (&dest, name.as_name()), (false, false));
         links.gave_up(&info);
         for _ in 1..info.nlink {
             // The first attempt fails: the name is still to come.
@@ -325,14 +327,14 @@ mod tests {
         ] {
             let links: LinkTable<Sys> = LinkTable::new();
             assert!(links.claim_first(&info));
-            links.landed(&info, info.nlink, (&dest, name.as_name()), false);
+            links.landed(&info, info.nlink, (&dest, name.as_name()), (false, false));
             assert_eq!(links.has(&now), is_second, "{what}");
             assert!(!links.claim_first(&now), "{what}: whether it is the first is to be asked later");
             assert_eq!(matches!(links.claim(&now), Some(Claim::Second(_))), is_second, "{what}");
             if !is_second {
                 // It lands itself, and further names are links to it.
                 assert!(links.claim(&now).is_none(), "{what}: nobody else lands it meanwhile");
-                links.landed(&now, now.nlink, (&dest, name.as_name()), false);
+                links.landed(&now, now.nlink, (&dest, name.as_name()), (false, false));
                 assert!(matches!(links.claim(&now), Some(Claim::Second(_))), "{what}");
             }
         }

@@ -5,14 +5,14 @@
 
 use super::copier::{Copier, Id, StepEnd};
 use super::named::operand;
-use super::options::{Backup, Content, Options, Over, Program, Update};
+use super::options::{Backup, Content, Over, Program, Update};
 use super::spot::{Spot, join, names_in};
 use super::step::{Ancestors, CopyStep};
 use crate::disk::sys::Sys;
 use crate::disk::{Fault, Side};
 use crate::error::{Code, Error, Op};
-use crate::event::{Event, Front, Progress, Question, Watch};
-use crate::policy::{Changing, CopyPolicy, Follow, Io};
+use crate::event::{Event, Front, Progress, Question, Summary, Watch};
+use crate::policy::{Changing, Collide, CopyPolicy, Follow, Io};
 use crate::receiver::single::Folder;
 use crate::verbs::copy::Run;
 use fastcopy::dir::{Dir, NameBuf};
@@ -40,6 +40,8 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         reflink: options.reflink,
         sparse: options.sparse,
         io: Io { changing: Changing::Allowed, ..Io::PLAIN },
+        // Nothing is there, unless another process makes it meanwhile.
+        collide: if options.replaces() { Collide::Replace } else { Collide::Keep },
         ..CopyPolicy::cp(options.threads, options.me, options.umask)
     };
     if !is_plain(pair).unwrap_or(false) {
@@ -53,7 +55,8 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
     let run = Run::new(&disk, &policy, watch, None).ok()?;
     run.round(&[operand]);
     let linked = run.desk.links.unmet();
-    if run.end().cancelled {
+    let Summary { cancelled, kept, .. } = run.end();
+    if cancelled {
         return Some(StepEnd::Failed);
     }
     let made = pair.dst.look(false).ok().filter(|made| made.kind == Kind::Dir)?;
@@ -62,7 +65,11 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         copier.copied.insert(made.id(), pair.dst.shown.clone());
     }
     let failures = failures.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Some(StepEnd::of(failures.is_empty() || once_more(copier, pair, failures, linked)))
+    let is_theirs = kept > 0 || failures.iter().any(|e| e.op == Op::MergeIntoDirectory);
+    let is_theirs = is_theirs && !options.replaces();
+    Some(StepEnd::of(
+        failures.is_empty() && !is_theirs || once_more(copier, pair, failures, (linked, is_theirs)),
+    ))
 }
 
 /// Whether what the verb does is what would be done one by one: nothing is told, asked, followed or looked up on the way.
@@ -149,16 +156,17 @@ impl Drop for MissingBelow {
 }
 
 /// Goes through what failed once more, one thing after the other. Whether that went well. `linked`: where files landed that
-/// have further names, which become names of those.
+/// have further names, which become names of those. `is_theirs`: another process has made the directory meanwhile, and all of it
+/// counts as having been there from the beginning.
 fn once_more(
     copier: &mut Copier<'_>,
     pair: &CopyStep<'_>,
     failures: Vec<Error>,
-    linked: Vec<(Id, PathBuf)>,
+    (linked, is_theirs): (Vec<(Id, PathBuf)>, bool),
 ) -> bool {
     let (src, dst) = (pair.src, pair.dst);
     let mut missing = MissingBelow::default();
-    missing.whole = failures.len() > FAILURES_MAX;
+    missing.whole = failures.len() > FAILURES_MAX || is_theirs;
     let mut fine = true;
     for e in failures {
         let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
@@ -174,14 +182,12 @@ fn once_more(
     if !missing.whole && missing.below.is_empty() {
         return fine;
     }
-    // All that is there was made by this run.
-    let options = Options {
-        over: Over::Always,
-        update: Update::All,
-        backup: Backup::None,
-        unlink_first: false,
-        ..copier.options.clone()
-    };
+    let mut options = copier.options.clone();
+    if !is_theirs {
+        // All that is there was made by this run.
+        (options.over, options.update, options.backup) = (Over::Always, Update::All, Backup::None);
+        options.unlink_first = false;
+    }
     let mut again = Copier::new(&options, &mut *copier.teller, 1, copier.room);
     (again.copied, again.top, again.below_made) = (copier.copied.clone(), copier.top.clone(), true);
     again.copied.extend(linked);

@@ -726,6 +726,39 @@ fn a_name_that_is_taken_while_mv_copies_was_there_from_the_beginning() {
     }
 }
 
+/// So it is with what is in a directory that another process makes while a tree is copied to it.
+#[test]
+fn a_directory_that_is_taken_meanwhile_was_there_from_the_beginning() {
+    needs!(has_tool("strace"), "there is no strace");
+    let inject = "inject=mkdirat:delay_exit=1500000:when=1";
+    for (option, answer, replaced) in
+        [("-n", "", false), ("-u", "", false), ("-i", "n\n", false), ("-b", "", true), ("-f", "", true)]
+    {
+        let tmp = Tmp::new();
+        let source = tmp.file("s/f", "ours");
+        std::fs::File::options()
+            .write(true)
+            .open(&source)
+            .unwrap()
+            .set_modified(std::time::UNIX_EPOCH)
+            .unwrap();
+        tmp.dir("d");
+        let strace = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=mkdirat", "-e", inject, BCMR, "cp", "-r"];
+        let line = Line::new(Path::new("strace")).args(strace).args([option, "s", "d/n"]).cwd(tmp.path());
+        let mut running = line.input(answer).start();
+        while names(&tmp.p("d")).is_empty() && !running.is_over() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        tmp.file("d/n/f", "theirs");
+        running.wait().ok();
+        assert_eq!(read(&tmp.p("d/n/f")), if replaced { "ours" } else { "theirs" }, "{option}");
+        if option == "-b" {
+            assert_eq!(read(&tmp.p("d/n/f~")), "theirs");
+        }
+        assert_no_litter(tmp.path());
+    }
+}
+
 /// So it is with directories and all that is in them, however many copy them.
 #[test]
 fn several_copy_one_tree_to_one_place() {

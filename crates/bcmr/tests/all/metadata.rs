@@ -247,3 +247,20 @@ fn the_time_of_the_last_access_is_the_one_before_the_copy() {
         }
     }
 }
+
+/// What could not be given its mode or attributes does not look like its source to the same command, which gives them.
+#[test]
+fn what_was_lost_once_is_given_by_the_same_command() {
+    needs!(has_tool("strace"), "there is no strace");
+    for call in ["fchmod", "fsetxattr"] {
+        let tmp = Tmp::new();
+        chmod(&tmp.file("s/f", "content"), 0o755);
+        rustix::fs::lsetxattr(tmp.p("s/f"), "user.of", b"source", rustix::fs::XattrFlags::empty()).unwrap();
+        tmp.dir("d");
+        let words = ["copy", "--archive", "-C", "-T", "s", "d"];
+        let ran = bcmr_failing(call, "ENOSPC", "1+").args(words).cwd(tmp.path()).run();
+        ran.code(1).says("d/f");
+        bcmr(words).cwd(tmp.path()).run().ok();
+        assert_same(&tmp.p("s"), &tmp.p("d"), EVERYTHING);
+    }
+}

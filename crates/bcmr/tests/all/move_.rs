@@ -4,6 +4,7 @@ use crate::common::{Mount, all_cases, in_slice, sliced};
 use crate::table::*;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -245,7 +246,6 @@ fn whole_somewhere(
 /// What is at `top` and below it, with modes and times; the mark of a move is none of it.
 fn everything(top: &Path) -> Tree {
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::MetadataExt;
     let mut all = look(top);
     all.retain(|name, _| !name.ends_with(b".tree"));
     all.insert(Vec::new(), "dir".to_owned());
@@ -409,7 +409,6 @@ fn what_changed_after_the_kill_stays() {
     let mut there = look(&dst);
     there.retain(|name, _| !name.ends_with(b".tree"));
     assert_same(&want_there, &there, &done.stderr);
-    use std::os::unix::fs::MetadataExt;
     let of = |name: &str| fs::metadata(dst.join(name)).unwrap().mtime();
     assert_eq!((of(""), of("d")), (1000, 2000), "times of directories");
 }
@@ -525,7 +524,6 @@ fn written_meanwhile(calls: &str, args: &str, cwd: &Path, name: &Path, when: imp
 /// not taken away with them for the sake of a copy that was made before.
 #[test]
 fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
-    use std::os::unix::fs::MetadataExt;
     let Some((far, _mount)) = elsewhere_for_many() else { return };
     if !have("strace") {
         return;
@@ -568,7 +566,6 @@ fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
 /// Names of one file stay names of one file, also when the first ones are gone from the source before the last is met.
 #[test]
 fn the_last_name_of_a_file_is_still_a_name_of_it() {
-    use std::os::unix::fs::MetadataExt;
     let Some((far, _mount)) = elsewhere_for_many() else { return };
     let here = scratch();
     let mut tree = String::from("f a A\nf alone X\n");
@@ -687,6 +684,31 @@ fn what_could_not_be_sealed_stays() {
     }
 }
 
+/// So do its other names.
+#[test]
+fn no_name_goes_of_a_file_that_could_not_be_sealed() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    let here = scratch();
+    plant(here.path(), "f a A\nh b = a");
+    fs::set_permissions(at(&here, "a"), fs::Permissions::from_mode(0o644)).unwrap();
+    let line = format!("move -f -j1 a b {}", far.path().display());
+    let inject = "inject=fchmod:error=EIO:when=1";
+    let mut words =
+        vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fchmod", "-e", inject, BCMR];
+    words.extend(line.split(' '));
+    let done = finish(command("strace", &words, here.path()), "").exits(1);
+    assert!(at(&here, "a").exists() && at(&here, "b").exists(), "{}", done.stderr);
+    bcmr(&line, here.path()).exits(0);
+    assert!(look(here.path()).is_empty());
+    for name in ["a", "b"] {
+        let there = fs::metadata(far.path().join(name)).unwrap();
+        assert_eq!((there.permissions().mode() & 0o7777, there.nlink()), (0o644, 2), "{name}");
+    }
+}
+
 /// So does a directory, where it is merged into one that was there.
 #[test]
 fn a_directory_that_could_not_be_sealed_stays() {
@@ -715,7 +737,6 @@ fn a_directory_that_could_not_be_sealed_stays() {
 /// `--merge` on one file system: entries are renamed (same inode), emptied directories go, all others stay.
 #[test]
 fn merge_renames() {
-    use std::os::unix::fs::MetadataExt;
     let dir = scratch();
     plant(dir.path(), "f s/a NEW\nf s/sub/b B\nd s/sub/void\nl s/l -> a\nf d/a OLD\nf d/sub/c C\np s/p");
     let ino = |name: &str| fs::symlink_metadata(at(&dir, name)).unwrap().ino();
@@ -730,7 +751,6 @@ fn merge_renames() {
 /// A directory that a merge had to make is sealed when everything is in it: its times are the source's.
 #[test]
 fn a_merge_keeps_the_times_of_directories_it_makes() {
-    use std::os::unix::fs::MetadataExt;
     for args in ["-e *.o -T s d", "--merge -e *.o s d"] {
         let dir = scratch();
         let top = if args.starts_with("--merge") { "d/s" } else { "d" };

@@ -570,3 +570,19 @@ fn what_makes_no_sense_is_said() {
     assert!(!tmp.p("nowhere").exists() && !tmp.p("d").exists());
     sync(&tmp, "--max-delete=x s d").code(2);
 }
+
+/// What failed in the look of `--delete=before` may go well when the run comes to it: that nothing was deleted is told.
+#[test]
+fn a_look_that_fails_is_told_where_it_deletes_first() {
+    needs!(has_tool("strace"), "there is no strace");
+    for when in ["1", "2"] {
+        let tmp = Tmp::new();
+        tmp.file("s/a", "a");
+        tmp.file("d/x", "x");
+        let words = ["sync", "-j1", "--delete=before", "s", "d"];
+        let ran = bcmr_failing("getdents64", "EIO", when).args(words).cwd(tmp.path()).run();
+        assert_ne!((ran.code, tmp.p("d/x").exists()), (0, true), "{when}: {ran:?}");
+        bcmr(words).cwd(tmp.path()).run().ok();
+        assert!(!tmp.p("d/x").exists(), "{when}");
+    }
+}

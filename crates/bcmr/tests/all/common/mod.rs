@@ -352,6 +352,13 @@ pub fn bcmr_failing_at(which: &str, call: &str, error: &str) -> Line {
         .args(["-e", &format!("inject={call}:error={error}:when={which}"), BCMR])
 }
 
+/// `bcmr` whose calls of `call` fail with `error`: `1` is the first alone, `1+` every one.
+pub fn bcmr_failing(call: &str, error: &str, when: &str) -> Line {
+    Line::new(Path::new("strace"))
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
+        .args(["-e", &format!("inject={call}:error={error}:when={when}"), BCMR])
+}
+
 /// Has a run killed at its first call, its second and so on, until one gets through; an ordinary run of the tests tries one
 /// in `step`. One must get through with fewer than `most` calls.
 #[track_caller]
