@@ -5,12 +5,14 @@
 
 use crate::error::{Code, Error, Op, Result};
 use crate::policy::{FilterSpec, Rule, moment};
+use crate::sender::classes;
 use bcmr_wire::message::{Entry, Kind as WireKind};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use regex::bytes::{RegexSet, RegexSetBuilder};
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -168,6 +170,8 @@ impl Filter {
                 Rule::Exclude(p) => (p.clone(), p),
                 Rule::Include(p) => (format!("!{p}"), p),
             };
+            let none = || bad(pattern, "no character is in this class".to_owned());
+            let line = classes::plain(&line).ok_or_else(none)?;
             builder.add_line(None, &line).map_err(|e| bad(pattern, e.to_string()))?;
         }
         let globs = builder.build().map_err(|e| bad("", e.to_string()))?;
@@ -298,11 +302,18 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> Option<Ar
     let mut all = GitignoreBuilder::new("");
     let (mut about_names, mut reach) = (Vec::new(), Some(0));
     for line in text.lines() {
-        // As git does: a line that makes no pattern is passed over.
-        if all.add_line(None, line).is_err() {
-            continue;
-        }
-        match reach_of(line) {
+        // As git does: a line that makes no pattern is passed over. A brace without its other half is itself.
+        let Some(line) = classes::plain(line) else { continue };
+        let line = if all.add_line(None, &line).is_ok() {
+            line
+        } else {
+            let escaped = line.replace('{', "\\{").replace('}', "\\}");
+            if all.add_line(None, &escaped).is_err() {
+                continue;
+            }
+            Cow::Owned(escaped)
+        };
+        match reach_of(&line) {
             Some(0) => about_names.push(line),
             one => reach = reach.zip(one).map(|(a, b): (usize, usize)| a.max(b)),
         }
@@ -312,7 +323,7 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> Option<Ar
         None
     } else {
         let mut names = GitignoreBuilder::new("");
-        about_names.into_iter().try_for_each(|line| names.add_line(None, line).map(drop)).ok()?;
+        about_names.iter().try_for_each(|line| names.add_line(None, line).map(drop)).ok()?;
         Some(names.build().ok()?)
     };
     let here = Ignores { all, names, reach, depth, above: above.cloned() };

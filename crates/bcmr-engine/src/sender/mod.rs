@@ -6,6 +6,7 @@ mod asking;
 pub(crate) mod below;
 mod blocks;
 pub(crate) mod chain;
+mod classes;
 mod contents;
 mod delta;
 mod entries;
