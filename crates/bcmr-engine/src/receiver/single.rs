@@ -8,8 +8,9 @@ use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Dirs, Fault, Fill, Job, Keep, Phases, Placement, Side};
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Io, Strictness};
+use crate::receiver::dest::BASE_ENTRIES_MAX;
 use crate::receiver::land::{give_name, home_of, sync_content};
-use crate::stage::{self, Home};
+use crate::stage::{self, Home, Role};
 use fastcopy::dir::{Dir, Lock, Name};
 use fastcopy::heritage::InodeFlags;
 use fastcopy::meta::{self, Info, Kind};
@@ -33,10 +34,11 @@ impl Folder {
         Folder { dir, home: OnceLock::new(), default_acl: OnceLock::new(), flags: OnceLock::new() }
     }
 
-    /// A name for a stage: with the directory's lock one that a later run knows as stale, without it any.
+    /// A name for a stage: with the directory's lock one that a later run knows as stale, without it any. The first time, what
+    /// killed runs left is taken away.
     pub(crate) fn stage(&self) -> Result<Placement, Fault> {
         let home = self.home.get_or_init(|| match self.dir.try_lock() {
-            Lock::Held => home_of(&self.dir).ok(),
+            Lock::Held => home_of(&self.dir).ok().inspect(|home| sweep(&self.dir, home)),
             Lock::Busy | Lock::Unsupported => None,
         });
         let name = home.as_ref().and_then(Home::stage).or_else(stage::random);
@@ -62,6 +64,16 @@ impl Folder {
     /// Whether new things inherit an ACL here.
     pub(crate) fn has_default_acl(&self) -> bool {
         *self.default_acl.get_or_init(|| crate::disk::seal::has_default_acl(&self.dir))
+    }
+}
+
+/// R8: takes away what a killed run left in a directory whose lock we hold. That may fail: leftovers are harmless. Of a huge
+/// directory only the beginning is listed, as one file costs a listing too.
+fn sweep(dir: &Dir, home: &Home) {
+    let disk = Sys::new();
+    let stale = disk.find(dir, BASE_ENTRIES_MAX, &|name| home.role(name) == Some(Role::Stage));
+    for name in stale.unwrap_or_default() {
+        let _left = disk.remove_tree(dir, name.as_name()).is_err();
     }
 }
 

@@ -1023,3 +1023,29 @@ fn a_file_is_not_emptied_for_want_of_descriptors() {
     }
     assert_no_litter(tmp.path());
 }
+
+/// What a killed run left goes with the next thing that lands in that directory, and nothing else.
+#[test]
+fn what_a_killed_run_left_goes_with_the_next() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    tmp.file("a", "content");
+    tmp.file("d/there", "old");
+    tmp.file("d/sub/f", "f");
+    let lookalike = ".bcmr-r-0123456789abcdef0123456789abcdef.stage";
+    tmp.file(Path::new("d").join(lookalike), "work under way");
+    let all = names(&tmp.p("d"));
+    for words in [&["cp", "a", "d/there"][..], &["cp", "a", "d/new"], &["install", "a", "d/new"]] {
+        let calls = "renameat,renameat2,linkat";
+        bcmr_killed_at(1, calls).args(words).cwd(tmp.path()).run().one_of(&[137, 1009]);
+        assert_eq!(names(&tmp.p("d")).len(), all.len() + 1, "{words:?}: it leaves nothing to be swept");
+        // Another process may be at it: who has the lock says so.
+        let held = std::fs::File::open(tmp.p("d")).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        gnu(&tmp, ["cp", "a", "d/there"]).run().ok();
+        assert_eq!(names(&tmp.p("d")).len(), all.len() + 1, "{words:?}");
+        drop(held);
+        gnu(&tmp, ["cp", "a", "d/there"]).run().ok();
+        assert_eq!(names(&tmp.p("d")), all, "{words:?}");
+    }
+}
