@@ -9,7 +9,7 @@ use crate::disk::{Attributes, Dirs, Fault, Fill, Job, Keep, Phases, Placement, S
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Io, Strictness};
 use crate::receiver::dest::BASE_ENTRIES_MAX;
-use crate::receiver::land::{give_name, home_of, sync_content};
+use crate::receiver::land::{give_name, home_of, second_name, sync_content};
 use crate::stage::{self, Home, Role};
 use fastcopy::dir::{Dir, Lock, Name};
 use fastcopy::heritage::InodeFlags;
@@ -154,12 +154,20 @@ impl Single {
             job.lost.push(Fault::os(Side::Dest, Op::SetModeOf, e));
         }
         if replaces && job.fault.is_none() {
-            if let Some(lost) = job.lost.pop() {
-                job.fault = Some(lost);
-            } else if let Err(e) = sync_content(&self.disk, dir, &job) {
-                // R9: the old content goes only when the new one is on stable storage.
-                job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
-            }
+            job.fault = job.lost.pop();
+        }
+        // R9: the old content goes only when the new one is on stable storage. That is also so where nothing of the old file
+        // is asked about, and where it came meanwhile.
+        let takes_away = |job: &Job<'_, Sys>| {
+            let is_file = |there: Option<Info>| there.is_some_and(|there| there.kind == Kind::File);
+            let staged = job.file.is_some() && matches!(job.place, Placement::Stage(_));
+            staged && !job.only_new && dir.look(job.name).is_ok_and(is_file)
+        };
+        if job.fault.is_none()
+            && (replaces || takes_away(&job))
+            && let Err(e) = sync_content(&self.disk, dir, &job)
+        {
+            job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
         }
         self.disk.commit(dir, std::slice::from_mut(&mut job));
         if job.fault.is_some()
@@ -211,6 +219,35 @@ impl Single {
         only_new: bool,
     ) -> io::Result<()> {
         give_name(&from.0.dir, from.1, &to.0.dir, to.1, only_new)
+    }
+
+    /// A further name for what is there, which keeps its own. What has the new name goes by a rename, unless `only_new`.
+    pub(crate) fn second_name(
+        &self,
+        from: (&Folder, Name<'_>),
+        to: (&Folder, Name<'_>),
+        only_new: bool,
+    ) -> io::Result<()> {
+        let dir = &to.0.dir;
+        let Some(there) = dir.look(to.1)?.filter(|_| !only_new) else {
+            return second_name(&from.0.dir, from.1, dir, to.1);
+        };
+        // rename(2) does nothing where both names are of one file.
+        if from.0.dir.stat(from.1)?.id() == there.id() {
+            return Ok(());
+        }
+        let Ok(Placement::Stage(stage)) = to.0.stage() else { return Err(io::ErrorKind::Unsupported.into()) };
+        second_name(&from.0.dir, from.1, dir, stage.as_name())?;
+        let named = give_name(dir, stage.as_name(), dir, to.1, false);
+        if named.is_err() {
+            dir.remove_file(stage.as_name())?;
+        }
+        named
+    }
+
+    /// Takes a further name away.
+    pub(crate) fn unlink(&self, of: (&Folder, Name<'_>)) -> io::Result<()> {
+        of.0.dir.remove_file(of.1)
     }
 
     /// Each gets the other's name.

@@ -379,10 +379,12 @@ impl Copier<'_> {
                 let what = if is_move { What::BackupDestroysNotMoved } else { What::BackupDestroysNotCopied };
                 return Err(StepEnd::of(self.fail_two(what, &dst.shown, &src.shown, None)));
             }
-            match self.back_up(dst) {
+            match self.back_up(pair, there) {
                 Ok(kept) => {
-                    pair.backup = kept;
-                    pair.there = None;
+                    pair.replace = matches!(kept, Some((_, Original::Stays)));
+                    // Of a move that goes wrong it is not what has landed.
+                    pair.there = pair.there.filter(|_| pair.replace && o.purpose == Program::Move);
+                    pair.backup = kept.map(|(spot, _)| spot);
                 }
                 Err(e) => return Err(StepEnd::of(self.fail(What::Backup, &dst.shown, e))),
             }
@@ -418,17 +420,21 @@ impl Copier<'_> {
         if free { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::EPERM)) }
     }
 
-    /// The new name of what was there; `None` when it has gone meanwhile.
-    fn back_up(&mut self, dst: &Spot) -> io::Result<Option<Spot>> {
+    /// The new name of what was there, and whether it has its old one still; `None` when it has gone meanwhile.
+    fn back_up(&mut self, pair: &CopyStep<'_>, there: &Info) -> io::Result<Option<(Spot, Original)>> {
+        let dst = pair.dst;
         if dst.is_link_with_slash() {
             return Err(io::Error::from_raw_os_error(errno::ENOTDIR));
         }
         loop {
             let backup::BackupName { spot: kept, only_new, is_cut } = backup::name_for(dst, self.options)?;
-            let renamed =
-                self.single.give_name(dst.place(errno::EBUSY)?, kept.place(errno::EBUSY)?, only_new);
-            match renamed {
-                Ok(()) => return Ok(Some(kept)),
+            let (from, to) = (dst.place(errno::EBUSY)?, kept.place(errno::EBUSY)?);
+            // Where there are no links the rename must do.
+            if self.may_stay(pair, there) && self.single.second_name(from, to, only_new).is_ok() {
+                return Ok(Some((kept, Original::Stays)));
+            }
+            match self.single.give_name(from, to, only_new) {
+                Ok(()) => return Ok(Some((kept, Original::Renamed))),
                 Err(e) if e.raw_os_error() == Some(errno::ENOENT) => return Ok(None),
                 Err(e) if only_new && !is_cut && e.raw_os_error() == Some(errno::EEXIST) => {}
                 Err(e) => return Err(e),
@@ -436,14 +442,31 @@ impl Copier<'_> {
         }
     }
 
+    /// Whether what is backed up may keep its name until the new thing takes that by a rename.
+    fn may_stay(&self, pair: &CopyStep<'_>, there: &Info) -> bool {
+        let Ok((folder, _)) = pair.dst.place(errno::EBUSY) else { return false };
+        // rename(2) of one name over another of the same file does nothing, and what comes from another file system is for
+        // a verb that knows no backups.
+        let moved_over = || {
+            let of_files = there.kind == Kind::File && pair.info.kind == Kind::File;
+            let is_near = folder.dir.info().is_ok_and(|above| above.dev == pair.info.dev);
+            of_files && is_near && there.id() != pair.info.id()
+        };
+        there.kind != Kind::Dir
+            && (self.options.purpose != Program::Move || moved_over())
+            && self.check_sticky(folder, there).is_ok()
+    }
+
     fn undo_backup(&mut self, pair: &CopyStep<'_>) {
         let Some(kept) = &pair.backup else { return };
-        // What landed stays, also where something of it could not be kept.
-        if pair.dst.look(false).is_ok() {
-            return;
-        }
         let (Ok(from), Ok(to)) = (kept.place(errno::EBUSY), pair.dst.place(errno::EBUSY)) else { return };
-        match self.single.give_name(from, to, true) {
+        let undone = match pair.dst.look(false) {
+            Ok(now) if kept.look(false).is_ok_and(|old| old.id() == now.id()) => self.single.unlink(from),
+            // What landed stays, also where something of it could not be kept.
+            Ok(_) => return,
+            Err(_) => self.single.give_name(from, to, true),
+        };
+        match undone {
             Ok(()) if self.options.verbose => {
                 self.teller.did(Did::Restored { backup: &kept.shown, dst: &pair.dst.shown });
             }
@@ -1101,6 +1124,13 @@ impl Copier<'_> {
         }
         fine
     }
+}
+
+/// What has become of the name of something that was backed up.
+enum Original {
+    /// It has it until something else takes it.
+    Stays,
+    Renamed,
 }
 
 fn file_of<'p>(pair: &CopyStep<'p>) -> content::File<'p> {

@@ -1024,6 +1024,55 @@ fn a_file_is_not_emptied_for_want_of_descriptors() {
     assert_no_litter(tmp.path());
 }
 
+/// The old content keeps its name until the new one takes it, whatever a backup is called and whatever had that name.
+#[test]
+fn what_is_backed_up_has_its_name_until_it_is_replaced() {
+    needs!(has_tool("strace"), "there is no strace");
+    let calls = "renameat,renameat2,linkat,unlinkat";
+    for (words, backup) in [
+        (&["cp", "-b", "new", "f"][..], "f~"),
+        (&["cp", "--backup=numbered", "new", "f"], "f.~1~"),
+        (&["cp", "-b", "-l", "new", "f"], "f~"),
+        (&["install", "-b", "new", "f"], "f~"),
+        (&["mv", "-b", "new", "f"], "f~"),
+    ] {
+        for older in [false, true] {
+            until_not_killed(12, 1, |nth| {
+                let tmp = Tmp::new();
+                tmp.file("new", "new");
+                tmp.file("f", "old");
+                if older {
+                    tmp.file("f~", "older");
+                }
+                let line = bcmr_killed_at(nth, calls).args(words).cwd(tmp.path());
+                let ran = line.run().one_of(&[0, 137, 1009]);
+                let now = read(&tmp.p("f"));
+                assert!(["old", "new"].contains(&now.as_str()), "{words:?} {nth}");
+                if now == "new" {
+                    assert_eq!(read(&tmp.p(backup)), "old", "{words:?} {nth}");
+                }
+                if ran.code != 0 {
+                    // The same once more ends it, and nothing is left.
+                    tmp.file("new", "new");
+                    gnu(&tmp, ["cp", "-b", "new", "f"]).run().ok();
+                    assert_eq!(read(&tmp.p("f")), "new", "{words:?} {nth}");
+                }
+                assert_no_litter(tmp.path());
+                ran
+            });
+        }
+    }
+    // What could not be replaced has one name, as before.
+    let tmp = Tmp::new();
+    needs!(is_root(), "only root mounts");
+    let _small = Mount::tmpfs("size=256k", &tmp.dir("small")).unwrap();
+    tmp.file("small/f", "old");
+    tmp.file("big", noise(1, 1 << 20));
+    let ran = gnu(&tmp, ["cp", "-bv", "big", "small/f"]).run().code(1);
+    assert_eq!(ran.out, "'big' -> 'small/f' (backup: 'small/f~')\n'small/f~' -> 'small/f' (unbackup)\n");
+    assert_eq!((read(&tmp.p("small/f")).as_str(), names(&tmp.p("small"))), ("old", vec!["f".into()]));
+}
+
 /// What a killed run left goes with the next thing that lands in that directory, and nothing else.
 #[test]
 fn what_a_killed_run_left_goes_with_the_next() {
