@@ -34,6 +34,8 @@ struct Kept {
     errors: Vec<(FarTurn, Error)>,
     done: Vec<(FarTurn, FarStep)>,
     listed: FarLists,
+    /// Something was not kept, which is no failure for the verb.
+    has_lost: bool,
 }
 
 /// What was done, with what, and where.
@@ -45,8 +47,15 @@ impl Front for FarEvents {
         // At once, while the source still lists what is taken away in the end.
         match event {
             Event::Failed(e) => {
-                let turn = self.turn(&mut kept.listed, &e.path, e.op == Op::RemoveSource);
+                let turn = self.turn_of(&mut kept.listed, &e);
                 kept.errors.push((turn, e));
+            }
+            // A file system that does not know modes, times or owners loses them: that is told too. Of other attributes mv says
+            // nothing there.
+            Event::Warning(e) if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner)) => {
+                let turn = self.turn_of(&mut kept.listed, &e);
+                kept.errors.push((turn, e));
+                kept.has_lost = true;
             }
             Event::Item { action, src, dst, .. } => {
                 let removing = action == Action::Removed;
@@ -62,6 +71,15 @@ impl Front for FarEvents {
 }
 
 impl FarEvents {
+    /// When GNU's would have told of an error. What a directory has gets it after what was in it.
+    fn turn_of(&self, listed: &mut FarLists, e: &Error) -> FarTurn {
+        let mut turn = self.turn(listed, &e.path, e.op == Op::RemoveSource);
+        if lost(e.op).is_some() {
+            turn.1.push((u64::MAX, 0));
+        }
+        turn
+    }
+
     /// When GNU's would have come to a path below the source, or to what it becomes.
     fn turn(&self, listed: &mut FarLists, path: &Path, removing: bool) -> FarTurn {
         let below = path.strip_prefix(&self.src).or_else(|_| path.strip_prefix(&self.dst));
@@ -111,7 +129,7 @@ pub(super) fn far(
             {
                 kept.errors.push(((true, vec![]), Error::os(Op::Unmark, &dst.shown, e)));
             }
-            summary.failed == 0 && !summary.cancelled
+            summary.failed == 0 && !summary.cancelled && !kept.has_lost
         }
         Err(e) => {
             kept.errors.push(((false, vec![]), e));
@@ -173,6 +191,17 @@ impl FarLists {
     }
 }
 
+/// What of a thing's metadata could not be kept, if it is that.
+fn lost(op: Op) -> Option<What> {
+    match op {
+        Op::SetTimesOf => Some(What::Times),
+        Op::SetModeOf => Some(What::Mode),
+        Op::SetOwnerOf => Some(What::Owner),
+        Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => Some(What::Attributes),
+        _ => None,
+    }
+}
+
 /// An error of the verb as what GNU's would have said.
 fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
     let inside = e.note.as_ref().is_some_and(|note| note.reason == Reason::DestinationInside);
@@ -195,21 +224,22 @@ fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
         }
         Op::MakeSpecialFile => What::Special,
         Op::Write | Op::Copy if e.path.starts_with(&dst.shown) => What::Write,
-        _ => What::Move,
+        op => lost(op).unwrap_or(What::Move),
     };
-    let path = match what {
-        What::Move if e.path == dst.shown => src.shown.clone(),
+    let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
+    // The operands are told as they were typed.
+    let at = |top: &Path, below: &Path| match below.as_os_str().is_empty() {
+        true => top.to_owned(),
+        false => top.join(below),
+    };
+    let (path, other) = match (what, below) {
+        (What::Move, Ok(below)) => (at(&src.shown, below), at(&dst.shown, below)),
         // The new name is told.
-        What::Fifo | What::Special => match e.path.strip_prefix(&src.shown) {
-            Ok(below) if below.as_os_str().is_empty() => dst.shown.clone(),
-            Ok(below) => dst.shown.join(below),
-            Err(_) => e.path,
-        },
-        _ => e.path,
+        (What::Fifo | What::Special, Ok(below)) => (at(&dst.shown, below), dst.shown.clone()),
+        (_, Ok(below)) if e.path.starts_with(&src.shown) => (at(&src.shown, below), dst.shown.clone()),
+        _ => (e.path, dst.shown.clone()),
     };
-    // The operand is told as it was typed.
-    let path = if path == src.shown { src.shown.clone() } else { path };
-    Trouble { what, path, other: Some(dst.shown.clone()), why }
+    Trouble { what, path, other: Some(other), why }
 }
 
 /// Tells what was done, in order. Of the names of one file only the first is told: further ones are made without a word.

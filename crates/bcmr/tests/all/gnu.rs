@@ -1098,3 +1098,79 @@ fn what_a_killed_run_left_goes_with_the_next() {
         assert_eq!(names(&tmp.p("d")), all, "{words:?}");
     }
 }
+
+/// What of a file cannot be kept on another file system is told by its name. A file whose copy lacks what it can never have there
+/// goes all the same, and stays where the same may go well another time.
+#[test]
+fn what_a_move_could_not_keep_is_told_by_its_name() {
+    needs!(is_root() && has_tool("strace"), "only root mounts, and there must be strace");
+    let tmp = Tmp::new();
+    let _far = Mount::tmpfs("size=1m", &tmp.dir("far")).unwrap();
+    for (call, what) in [
+        ("fchmod", "mv: preserving permissions for 'far/f': "),
+        ("utimensat", "mv: preserving times for 'far/f': "),
+        ("fchown", "mv: failed to preserve ownership for 'far/f': "),
+    ] {
+        for (error, why, goes) in [
+            ("EPERM", "Operation not permitted\n", true),
+            ("EOPNOTSUPP", "Operation not supported\n", true),
+            ("EIO", "Input/output error\n", false),
+        ] {
+            // That files cannot be given away is what every user meets.
+            if call == "fchown" && error != "EIO" {
+                continue;
+            }
+            let file = tmp.file("f", "content");
+            chmod(&file, 0o640);
+            std::os::unix::fs::chown(&file, Some(1), Some(1)).unwrap();
+            let line = bcmr_failing_at("1+", call, error).args(["mv", "f", "far"]).cwd(tmp.path());
+            let ran = line.run().code(1);
+            assert_eq!(ran.err, format!("{what}{why}"), "{call} {error}");
+            assert_eq!((read(&tmp.p("far/f")).as_str(), file.exists()), ("content", !goes), "{call} {error}");
+            std::fs::remove_file(tmp.p("far/f")).unwrap();
+        }
+    }
+    // In a tree too, and what is moved is not told to have been at the destination.
+    tmp.dir("t/empty");
+    let mut failed = 0;
+    for which in ["1", "2", "3", "4", "1+", "2+"] {
+        for call in ["fchmod", "utimensat"] {
+            tmp.dir("t/empty");
+            chmod(&tmp.p("t/empty"), 0o750);
+            let line = bcmr_failing_at(which, call, "EIO").args(["mv", "-T", "t", "far/u"]).cwd(tmp.path());
+            let ran = line.run().one_of(&[0, 1]);
+            failed += ran.code;
+            let is_true =
+                |line: &str| line.starts_with("mv: preserving ") || line.starts_with("mv: cannot move 't");
+            assert!(ran.err.lines().all(is_true), "{call} {which}: {}", ran.err);
+            if call == "utimensat" && which == "1+" {
+                let first = "mv: preserving times for 'far/u/empty': Input/output error\nmv: preserving times for 'far/u': ";
+                assert!(ran.err.starts_with(first), "{}", ran.err);
+            }
+            assert!(tmp.p("t/empty").exists() || tmp.p("far/u/empty").exists(), "{call} {which}");
+            if tmp.p("far/u").exists() {
+                std::fs::remove_dir_all(tmp.p("far/u")).unwrap();
+            }
+        }
+    }
+    assert!(failed > 0, "nothing has failed");
+}
+
+/// What a killed `mv` of a directory leaves is ended by `bcmr move`.
+#[test]
+fn a_killed_move_of_a_directory_is_ended_by_the_verb() {
+    needs!(is_root() && has_tool("strace"), "only root mounts, and there must be strace");
+    let tmp = Tmp::new();
+    let far = Mount::tmpfs("size=1m", &tmp.dir("far")).unwrap();
+    tmp.file("t/f", "f");
+    tmp.file("t/g", "g");
+    for nth in [2, 1] {
+        bcmr_killed_at(nth, "unlinkat").args(["mv", "t", "far"]).cwd(tmp.path()).run().one_of(&[137, 1009]);
+        gnu(&tmp, ["mv", "t", "far"]).run().code(1).says("unable to remove target: Directory not empty\n");
+        bcmr(["move", "t", "far"]).cwd(tmp.path()).run().ok();
+        assert!(!tmp.p("t").exists());
+        assert_eq!((read(&tmp.p("far/t/f")).as_str(), read(&tmp.p("far/t/g")).as_str()), ("f", "g"));
+        assert_no_litter(far.path());
+        bcmr(["move", "far/t", "."]).cwd(tmp.path()).run().ok();
+    }
+}
