@@ -19,7 +19,7 @@ use crate::pool::{Hands, Pool};
 use crate::recent::Recent;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{Kind, Place};
+use fastcopy::meta::{self, Kind, Place};
 use guard::{Operand, Protected};
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -60,25 +60,39 @@ pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error
     for path in request.paths.iter().rev() {
         pool.push(RemoveTask::Operand(path.clone()));
     }
-    let summary = run(&pool, &request, ask, watch, Protected::find()?);
+    let summary = run(&pool, &request, (ask, SealedDirs::Stay), watch, Protected::find()?);
     watch.progress.scanned.store(true, Ordering::Relaxed);
     Ok(summary)
 }
 
+/// What becomes of directories that are sealed so that even their owner may not take names out of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SealedDirs {
+    /// They stay, with what is in them, as with rm.
+    Stay,
+    /// They are opened up to their owner.
+    OpenUp,
+}
+
 /// Takes the name `name` in `dir` away, with everything below it, and nothing beyond its file system. No person is asked,
-/// and none is told: what is removed was made by this program.
+/// and none is told: what is removed was made by this program, which may have sealed it too.
 ///
 /// # Errors
 /// The first thing that could not be removed.
 pub(crate) fn below(dir: &Dir, name: Name<'_>) -> io::Result<()> {
-    below_by(dir, name, 1, &Cancel::new())
+    below_by(dir, name, (1, SealedDirs::OpenUp), &Cancel::new())
 }
 
 /// The same by so many threads, until it is cancelled.
 ///
 /// # Errors
 /// As [`below`].
-pub(crate) fn below_by(dir: &Dir, name: Name<'_>, jobs: usize, cancel: &Cancel) -> io::Result<()> {
+pub(crate) fn below_by(
+    dir: &Dir,
+    name: Name<'_>,
+    (jobs, sealed): (usize, SealedDirs),
+    cancel: &Cancel,
+) -> io::Result<()> {
     match dir.remove_file(name) {
         Err(e) if is(&e, &[errno::EISDIR, errno::EPERM]) => {}
         Err(e) if is(&e, &[errno::ENOENT]) => return Ok(()),
@@ -87,7 +101,7 @@ pub(crate) fn below_by(dir: &Dir, name: Name<'_>, jobs: usize, cancel: &Cancel) 
     let (first, progress) = (First::default(), Progress::default());
     let watch = Watch { front: &first, progress: &progress, cancel, items: false };
     let shown = PathBuf::from(crate::node::os(name));
-    tree(dir, name, shown, (jobs, false), watch, Protected::default())?;
+    tree(dir, name, shown, (jobs, false, sealed), watch, Protected::default())?;
     first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
@@ -114,7 +128,7 @@ pub(crate) struct NamedRemoval {
 }
 
 /// Takes the directory `name` in `dir` away, with everything below it, and nothing beyond its file system, as [`remove`]
-/// does: neither the current directory nor what holds it. What goes is told as below `shown`.
+/// does: neither the current directory nor what holds it. Sealed directories are opened up. What goes is told as below `shown`.
 ///
 /// # Errors
 /// Nothing could be begun.
@@ -132,7 +146,7 @@ pub(crate) fn named(
         }
     }
     let path = shown.clone();
-    tree(dir, name, shown, (how.jobs, how.dry_run), watch, protected)
+    tree(dir, name, shown, (how.jobs, how.dry_run, SealedDirs::OpenUp), watch, protected)
         .map_err(|e| Error::os(Op::Open, path, e))
 }
 
@@ -141,7 +155,7 @@ fn tree(
     dir: &Dir,
     name: Name<'_>,
     shown: PathBuf,
-    (jobs, dry_run): (usize, bool),
+    (jobs, dry_run, sealed): (usize, bool, SealedDirs),
     watch: Watch<'_>,
     protected: Protected,
 ) -> io::Result<Summary> {
@@ -158,7 +172,15 @@ fn tree(
         dry_run,
         jobs,
     };
-    Ok(run(&pool, &request, false, watch, protected))
+    Ok(run(&pool, &request, (false, sealed), watch, protected))
+}
+
+/// Makes it possible to list a directory that was sealed so that even its owner may not, and to take names out of it. Returns
+/// the mode that it is to have again.
+pub(crate) fn open_up(dir: &Dir) -> Option<u32> {
+    let mode = dir.info().ok()?.mode;
+    let lacks = mode & 0o700 != 0o700 && (dir.check_write_here().is_err() || dir.reopen().is_err());
+    (lacks && meta::set_mode(dir, mode | 0o700).is_ok()).then_some(mode)
 }
 
 /// Keeps the first failure and tells nothing.
@@ -180,13 +202,14 @@ impl Front for First {
 fn run(
     pool: &Pool<RemoveTask>,
     request: &RemoveRequest,
-    ask: bool,
+    (ask, sealed): (bool, SealedDirs),
     watch: Watch<'_>,
     protected: Protected,
 ) -> Summary {
     let run = RemoveRun {
         request,
         ask,
+        sealed,
         watch,
         protected,
         handles: Recent::of_at_most(HANDLES_MAX),
@@ -269,6 +292,8 @@ struct DirNode {
     rounds: AtomicU32,
     /// Under which its open handle is kept, while it is.
     number: u64,
+    /// The mode that it has again if it stays, where it was opened up.
+    was: Option<u32>,
 }
 
 impl DirNode {
@@ -341,6 +366,7 @@ impl Up {
 struct RemoveRun<'r> {
     request: &'r RemoveRequest,
     ask: bool,
+    sealed: SealedDirs,
     watch: Watch<'r>,
     protected: Protected,
     /// Of directories that wait for their children.
@@ -422,6 +448,23 @@ impl RemoveRun<'_> {
             self.tally.kept.fetch_add(1, Ordering::Relaxed);
         }
         yes
+    }
+
+    fn opens_up(&self) -> bool {
+        self.sealed == SealedDirs::OpenUp && !self.request.dry_run
+    }
+
+    /// Opens up what may be removed, where this run does that; `unreadable` is why it could not be opened for listing.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    fn unseal(&self, dir: Dir, unreadable: Option<io::Error>) -> io::Result<(Dir, Option<u32>)> {
+        let was = if self.opens_up() { open_up(&dir) } else { None };
+        match unreadable {
+            None => Ok((dir, was)),
+            Some(_) if was.is_some() => Ok((dir.reopen()?, was)),
+            Some(e) => Err(e),
+        }
     }
 
     /// An open handle of `node`: the one that is kept, or else by `below`'s `..`, or else down from the nearest
@@ -632,12 +675,7 @@ impl<'r> RemoveWorker<'r> {
         let run = self.run;
         let request = run.request;
         let opened = self.patiently(|_| {
-            let (dir, unreadable) = match base.dir.open_dir_readable(name.as_name()) {
-                Ok(dir) => (dir, None),
-                // Enough to know what it is.
-                Err(e) if is(&e, &[errno::EACCES]) => (base.dir.open_dir(name.as_name())?, Some(e)),
-                Err(e) => return Err(e),
-            };
+            let (dir, unreadable) = open_any(&base.dir, name.as_name())?;
             let place = Place::of(&dir)?;
             Ok((dir, unreadable, place))
         });
@@ -662,16 +700,15 @@ impl<'r> RemoveWorker<'r> {
                 Err(e) => return run.fail(Error::os(Op::Stat, &base.shown, e)),
             }
         }
-        if let Some(e) = unreadable
-            && request.recursive
-        {
-            if let Some(error) = self.not_entered(&Up::Base(base), name.as_name(), e) {
-                run.fail(error);
-            }
-            return;
-        }
         if request.recursive {
-            return self.directory(hands, Up::Base(base), name, dir, place.id());
+            return match run.unseal(dir, unreadable) {
+                Ok(opened) => self.directory(hands, Up::Base(base), name, opened, place.id()),
+                Err(e) => {
+                    if let Some(error) = self.not_entered(&Up::Base(base), name.as_name(), e) {
+                        run.fail(error);
+                    }
+                }
+            };
         }
         if !request.empty_dirs {
             return run.fail(Error::ours(Code::IsDirectory, Op::Remove, &base.shown, Reason::IsDirectory));
@@ -718,12 +755,16 @@ impl<'r> RemoveWorker<'r> {
     fn enter(&mut self, hands: &Hands<'_, RemoveTask>, parent: Arc<DirNode>, name: NameBuf) {
         let run = self.run;
         let opened = self.patiently(|run| {
-            let dir = run.reach(&parent, None)?.open_dir_readable(name.as_name())?;
+            let above = run.reach(&parent, None)?;
+            let (dir, unreadable) = match run.opens_up() {
+                true => open_any(&above, name.as_name())?,
+                false => (above.open_dir_readable(name.as_name())?, None),
+            };
             let place = Place::of(&dir)?;
-            Ok((dir, place))
+            Ok((dir, unreadable, place))
         });
         let error = match opened {
-            Ok((dir, place)) => {
+            Ok((dir, unreadable, place)) => {
                 let refusal = match run.protected.reason(place.id()) {
                     Some(why) => Some(why),
                     None if !run.request.one_file_system => None,
@@ -732,7 +773,10 @@ impl<'r> RemoveWorker<'r> {
                     None => None,
                 };
                 match refusal {
-                    None => return self.directory(hands, Up::Node(parent), name, dir, place.id()),
+                    None => match run.unseal(dir, unreadable) {
+                        Ok(dir) => return self.directory(hands, Up::Node(parent), name, dir, place.id()),
+                        Err(e) => self.not_entered(&Up::Node(parent.clone()), name.as_name(), e),
+                    },
                     Some(why) => {
                         Some(Error::ours(Code::Refused, Op::Remove, parent.child_path(name.bytes()), why))
                     }
@@ -776,8 +820,15 @@ impl<'r> RemoveWorker<'r> {
         None
     }
 
-    /// Works through an open directory that may be removed with what is in it.
-    fn directory(&mut self, hands: &Hands<'_, RemoveTask>, up: Up, name: NameBuf, dir: Dir, id: (u64, u64)) {
+    /// Works through an open directory that may be removed with what is in it, and had another mode if it was opened up.
+    fn directory(
+        &mut self,
+        hands: &Hands<'_, RemoveTask>,
+        up: Up,
+        name: NameBuf,
+        (dir, was): (Dir, Option<u32>),
+        id: (u64, u64),
+    ) {
         let node = Arc::new(DirNode {
             up: Some(up),
             name,
@@ -786,6 +837,7 @@ impl<'r> RemoveWorker<'r> {
             incomplete: AtomicBool::new(false),
             rounds: AtomicU32::new(0),
             number: self.run.numbers.fetch_add(1, Ordering::Relaxed),
+            was,
         });
         self.list(hands, &node, Arc::new(dir));
     }
@@ -896,11 +948,22 @@ impl<'r> RemoveWorker<'r> {
                     Removed::Later => return,
                 }
             }
+            if incomplete {
+                self.close_again(&node);
+            }
             let Some(Up::Node(up)) = node.up.clone() else { return };
             if incomplete {
                 up.mark_incomplete();
             }
             node = up;
+        }
+    }
+
+    /// A directory that stays is as it was.
+    fn close_again(&mut self, node: &Arc<DirNode>) {
+        let Some(mode) = node.was else { return };
+        if let Err(e) = self.patiently(|run| meta::set_mode(&*run.reach(node, None)?, mode)) {
+            self.run.fail(Error::os(Op::SetModeOf, node.path(), e));
         }
     }
 
@@ -1040,6 +1103,15 @@ fn leave(
     let count = if let RemoveTask::Dirs(_, names) = &task { names.left } else { 1 };
     node.pending.fetch_add(count, Ordering::AcqRel);
     hands.push(task);
+}
+
+/// Opens a directory, also one that may not be listed, and says why it may not: that is enough to know what it is.
+fn open_any(above: &Dir, name: Name<'_>) -> io::Result<(Dir, Option<io::Error>)> {
+    match above.open_dir_readable(name) {
+        Ok(dir) => Ok((dir, None)),
+        Err(e) if is(&e, &[errno::EACCES]) => Ok((above.open_dir(name)?, Some(e))),
+        Err(e) => Err(e),
+    }
 }
 
 /// Opens a directory by a path of any length.

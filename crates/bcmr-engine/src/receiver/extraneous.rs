@@ -16,7 +16,7 @@ use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
 use crate::receiver::partly::{self, RulesBelow, SparedBelow};
 use crate::receiver::unmet::Unmet;
-use crate::remove::{self, NamedRemoval};
+use crate::remove::{self, NamedRemoval, open_up};
 use crate::stage;
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
@@ -701,14 +701,6 @@ impl Front for FirstFailure {
     fn ask(&self, _: Question) -> bool {
         true
     }
-}
-
-/// Makes it possible to take names out of a directory that was sealed so that even its owner may not. Returns the mode that
-/// it is to have again.
-pub(crate) fn open_up(dir: &Dir) -> Option<u32> {
-    let mode = dir.info().ok()?.mode;
-    let lacks = mode & 0o300 != 0o300 && dir.check_write_here().is_err();
-    (lacks && fastcopy::meta::set_mode(dir, mode | 0o300).is_ok()).then_some(mode)
 }
 
 /// What taking names out has changed of the directory is as it was.

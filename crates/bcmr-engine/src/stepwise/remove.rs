@@ -6,6 +6,7 @@ use super::spot::{Spot, join, last, names_in};
 use super::told::{Did, StepQuestion, Teller, Trouble, What};
 use crate::event::Cancel;
 use crate::receiver::single::Folder;
+use crate::remove::{SealedDirs, below_by};
 use fastcopy::dir::{Dir, ListBuffer};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -181,7 +182,7 @@ impl Remover<'_> {
             && o.recursive
             && let Ok((folder, name)) = spot.place(errno::EBUSY)
         {
-            let _all_gone = crate::remove::below_by(&folder.dir, name, o.threads, &o.cancel).is_ok();
+            let _all_gone = below_by(&folder.dir, name, (o.threads, SealedDirs::Stay), &o.cancel).is_ok();
         }
     }
 

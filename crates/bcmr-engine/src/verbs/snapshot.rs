@@ -14,7 +14,7 @@ use crate::policy::{
 };
 use crate::receiver::aside::move_whole;
 use crate::receiver::{land, tree};
-use crate::remove;
+use crate::remove::{self, SealedDirs};
 use crate::tally::Tally;
 use crate::verbs::operands::{self, DestLink, Reach, Where};
 use crate::verbs::sync::mounted::{Holder, Mounted};
@@ -161,6 +161,8 @@ impl SnapshotRun {
             tally.fail(e);
             return false;
         }
+        let swept = self.shelf.sweep(|e| tally.fail(e));
+        swept.unwrap_or_else(|e| tally.fail(Error::os(Op::CleanUp, self.shelf.shown.join(BOOKS), e)));
         if let Some(rule) = self.dated.thinning {
             self.thin(rule, jobs, tally);
         }
@@ -226,7 +228,8 @@ impl Snapshots {
             return Err(Error::ours(Code::Refused, Op::KeepSnapshotIn, path, Reason::SnapshotRuns));
         }
         let shelf = Snapshots { dir, books, shown: path.to_owned() };
-        shelf.sweep().map_err(fail(Op::CleanUp))?;
+        // What cannot go now is tried once more, and told, in the end: it is no reason to have no new one.
+        shelf.sweep(|_| ()).map_err(fail(Op::CleanUp))?;
         Ok(shelf)
     }
 
@@ -244,19 +247,32 @@ impl Snapshots {
         Ok(names)
     }
 
-    /// What a run that was killed while it took trees away has left of them.
-    fn sweep(&self) -> io::Result<()> {
+    /// What a run that was killed while it took trees away has left of them goes. What cannot go is told to `stays`.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    fn sweep(&self, mut stays: impl FnMut(Error)) -> io::Result<()> {
         for name in Snapshots::listed(&self.books)? {
             let Some(going) = name.bytes().strip_prefix(GOING.as_bytes()) else { continue };
-            // What it was known by goes first, or would stay for ever.
-            if let Some(book) = NameBuf::new(going).filter(|_| Stamp::parse(going).is_some())
-                && self.dir.look(book.as_name())?.is_none()
-            {
-                Sys::new().remove_file(&self.books, book.as_name())?;
+            if let Err(e) = self.sweep_one(&name, going) {
+                stays(Error::os(
+                    Op::CleanUp,
+                    self.shown.join(BOOKS).join(crate::node::os(name.as_name())),
+                    e,
+                ));
             }
-            remove::below(&self.books, name.as_name())?;
         }
         Ok(())
+    }
+
+    fn sweep_one(&self, name: &NameBuf, going: &[u8]) -> io::Result<()> {
+        // What it was known by goes first, or would stay for ever.
+        if let Some(book) = NameBuf::new(going).filter(|_| Stamp::parse(going).is_some())
+            && self.dir.look(book.as_name())?.is_none()
+        {
+            Sys::new().remove_file(&self.books, book.as_name())?;
+        }
+        remove::below(&self.books, name.as_name())
     }
 
     /// All that were made here and are there still, the oldest first.
@@ -358,7 +374,8 @@ impl Snapshots {
             move_whole(&self.dir, name.as_name(), &there, &self.books, going.as_name())?;
             disk.sync_dir(&self.dir)?;
             disk.remove_file(&self.books, name.as_name())?;
-            remove::below_by(&self.books, going.as_name(), jobs, tally.watch.cancel)
+            let how = (jobs, SealedDirs::OpenUp);
+            remove::below_by(&self.books, going.as_name(), how, tally.watch.cancel)
         };
         take().map_err(&fail)?;
         tally.deleted.fetch_add(1, Relaxed);

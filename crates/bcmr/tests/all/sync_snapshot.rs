@@ -3,6 +3,7 @@
 use crate::common::remote::*;
 use crate::common::*;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -248,4 +249,52 @@ fn an_earlier_copy_is_linked_to_near_and_from_there() {
     let tmp = Tmp::new();
     source(&tmp);
     sync(&tmp, "--link-dest none s two").code(1);
+}
+
+/// Gives all that is below `top`, and itself, to an ordinary user.
+fn given(top: &Path) {
+    let chown = |path: &Path| std::os::unix::fs::lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(top);
+    tree(top).keys().for_each(|name| chown(&top.join(std::ffi::OsStr::from_bytes(name))));
+}
+
+/// What a user sealed against writing is thinned out like all else, and what cannot go keeps no new snapshot from appearing.
+#[test]
+fn sealed_directories_do_not_end_thinning_out() {
+    needs!(is_root(), "only root can act as another user");
+    let tmp = Tmp::for_others();
+    tmp.file("s/ro/deep/f", "1");
+    tmp.file("s/shut/f", "2");
+    given(&tmp.p("s"));
+    chmod(&tmp.p("s/ro/deep"), 0o500);
+    chmod(&tmp.p("s/ro"), 0o555);
+    let run = |day: u32| {
+        let at = format!("2026-02-0{day}");
+        let words = ["sync", "--snapshot", "--keep", "1d", "--at", &at, "s", "m"];
+        bcmr_as(NOBODY, &tmp, words).cwd(tmp.path()).run()
+    };
+    let only = |day: u32| {
+        assert_eq!(snapshots(&tmp.p("m")), [tmp.p(format!("m/2026-02-0{day}T000000Z"))]);
+        assert_eq!(mode(&tmp.p(format!("m/2026-02-0{day}T000000Z/ro"))), 0o555);
+    };
+    for day in 1..=3 {
+        run(day).ok();
+        only(day);
+    }
+    let books = tmp.p("m/.bcmr-snapshots");
+    assert_eq!(names(&books), ["2026-02-03T000000Z"]);
+    // Of somebody else, who alone may take away what is in it; and what its owner may not even list.
+    tmp.file("m/.bcmr-snapshots/going-2026-01-01T000000Z/theirs/f", "3");
+    tmp.file("m/.bcmr-snapshots/going-2026-01-02T000000Z/f", "4");
+    let shut = books.join("going-2026-01-02T000000Z");
+    given(&shut);
+    chmod(&shut, 0);
+    std::os::unix::fs::chown(books.join("going-2026-01-01T000000Z"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let ran = run(4).code(1);
+    assert!(ran.err.contains("clean up") && ran.err.contains("going-2026-01-01T000000Z"), "{}", ran.err);
+    only(4);
+    assert_eq!(names(&books), ["2026-02-04T000000Z", "going-2026-01-01T000000Z"]);
+    fs::remove_dir_all(books.join("going-2026-01-01T000000Z")).unwrap();
+    run(5).ok();
+    only(5);
 }

@@ -554,6 +554,23 @@ fn a_user_who_may_not_give_files_away_is_not_told_of_an_error() {
     run().ok();
     assert_eq!(names(&tmp.p("d/closed")), ["b"]);
     assert_eq!(mode(&tmp.p("d/closed")), 0o555);
+    // And it goes with all that is in it, but not where somebody else's is: then it stays closed.
+    tmp.file("s/kept", "K");
+    tmp.file("s/closed/in/c", "C");
+    chmod(&tmp.p("s/closed/in"), 0o500);
+    std::os::unix::fs::chown(tmp.p("s/closed/in"), Some(NOBODY), None).unwrap();
+    run().ok();
+    fs::remove_dir_all(tmp.p("s/closed")).unwrap();
+    std::os::unix::fs::chown(tmp.p("d/closed/in"), Some(0), None).unwrap();
+    chmod(&tmp.p("d/closed/in"), 0o555);
+    run().code(1);
+    assert_eq!((mode(&tmp.p("d/closed")), names(&tmp.p("d/closed/in"))), (0o555, vec!["c".into()]));
+    std::os::unix::fs::chown(tmp.p("d/closed/in"), Some(NOBODY), None).unwrap();
+    // rm leaves it, as ever.
+    bcmr_as(NOBODY, &tmp, ["remove", "-r", "d/closed"]).cwd(tmp.path()).run().code(1);
+    assert_eq!(names(&tmp.p("d/closed")), ["in"]);
+    run().ok();
+    assert_eq!(names(&tmp.p("d")), ["kept", "of root"]);
 }
 
 #[test]
