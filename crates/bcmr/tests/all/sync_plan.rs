@@ -197,6 +197,18 @@ fn a_plan_is_done_as_it_was_looked_at() {
     }
 }
 
+/// A destination that is made as a whole has its own path where that is what has changed.
+#[test]
+fn the_destination_itself_is_named() {
+    for way in WAYS {
+        let pair = Pair::new(way);
+        pair.fill(&["s/n"]);
+        pair.sync("-n --plan plan").ok();
+        pair.apply().ok();
+        pair.apply().code(8).says(&format!("{}'", pair.tmp.p("d").display()));
+    }
+}
+
 /// Whatever changes on either side after the plan was made: it is named, and nothing is done.
 #[test]
 fn what_has_changed_since_the_plan_is_named_and_nothing_is_done() {

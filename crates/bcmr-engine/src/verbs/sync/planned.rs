@@ -73,7 +73,7 @@ pub fn look_with_plan(
             let (summary, now) = gathered(own_name, watch, false, look)?;
             let tally = Tally::new(watch);
             for (path, why) in unlike(&planned, &now) {
-                tally.fail(Error::ours(Code::Refused, Op::ApplyPlan, path, why));
+                tally.fail(Error::ours(Code::Refused, Op::ApplyPlan, told_as(path, own_name), why));
             }
             let mut told = tally.summary();
             told.add(Summary { differences: 0, ..summary });
@@ -91,6 +91,11 @@ fn unlike(planned: &PlannedNames, now: &PlannedNames) -> Vec<(PathBuf, Reason)> 
     });
     let new = now.keys().filter(|path| !planned.contains_key(*path));
     gone.chain(new.map(|path| (path.clone(), Reason::NotPlanned))).collect()
+}
+
+/// The destination itself has no name in a plan.
+fn told_as(path: PathBuf, own_name: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { own_name.to_owned() } else { path }
 }
 
 /// Keeps differences, and passes on what is to be told.
@@ -145,7 +150,7 @@ impl Front for Gatherer<'_> {
         found.add(&path, (sign, bytes, alike));
         drop(found);
         if self.tells {
-            let path = if path.as_os_str().is_empty() { self.own_name.to_owned() } else { path };
+            let path = told_as(path, self.own_name);
             self.front.event(Event::Difference { change, path, directory, files, bytes, why, alike });
         }
     }
