@@ -1,5 +1,5 @@
-//! What the two sides of a difference are like, as a hash: two looks that come to the same one have seen the same kinds, sizes, times,
-//! modes and owners, and the same names below what comes or goes as a whole.
+//! What the two sides of a difference are like, as a hash: two looks that come to the same one have seen the same kinds, modes and
+//! owners, the same sizes and times of what is no directory, and the same names below what comes or goes as a whole.
 //!
 //! Must not know where the two sides are, nor what is done about a difference.
 
