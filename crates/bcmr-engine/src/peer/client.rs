@@ -39,6 +39,7 @@ use crate::transport::ssh::LinkLoad;
 use crate::transport::stream::Stream;
 use crate::transport::{self, Peer, Terms};
 use crate::trouble::error_of;
+use crate::verbs::keeping;
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
@@ -218,7 +219,11 @@ fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     let to = match &run {
         Some(run) => Resolved::at(run.place()?, &target, links),
         // What is above is made for what goes first, as for the rest.
-        None => Resolved::of(&reach, &target, count, links, &as_repeated(&policy, purpose))?,
+        None => {
+            let policy = as_repeated(&policy, purpose);
+            let to = Resolved::of(&reach, &target, count, links, &policy)?;
+            keeping::resolved_first(&policy, &reach, to)?
+        }
     };
     // Of a comparison nothing lands.
     let store = store.filter(|_| purpose == Purpose::Copy && !policy.dry_run);

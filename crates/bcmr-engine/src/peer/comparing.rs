@@ -120,7 +120,11 @@ pub(crate) fn visitor<'a>(
     let kept = place.and_then(|place| keeping::spared(policy, &what.reach, place));
     let rules = rules_there(Arc::new(Filter::new(&policy.filter)?));
     if !survey.deletes() {
-        place.map_or(Ok(()), |place| keeping::foreseen(policy, &what.reach, place))?;
+        match &what.to.to {
+            Where::Whole(place) => keeping::foreseen(policy, &what.reach, place)?,
+            Where::Name { dir, name, .. } => keeping::foreseen_new(policy, &what.reach, (dir, name))?,
+            Where::Into(_) => {}
+        }
         let preview = Preview::new(check, kept, AtEnd::Tells(Passes::One));
         return Ok(Box::new(preview.ruled_by(rules)));
     }

@@ -41,6 +41,7 @@ use crate::transport::stream::{Inbox, Stream};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::directory::directory;
+use crate::verbs::keeping;
 use crate::verbs::look::{self, Listing, Unreadable};
 use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::nameless::{NamelessTree, TreeNames};
@@ -349,7 +350,10 @@ impl Serving {
                 let tree = self.tree_of_put(into, policy, target, (listed, is_survey))?;
                 Resolved::at(Where::Whole(tree), target, links)
             }
-            (None, None) => Resolved::of(&self.reach, target, count, links, policy)?,
+            (None, None) => {
+                let to = Resolved::of(&self.reach, target, count, links, policy)?;
+                keeping::resolved_first(policy, &self.reach, to)?
+            }
         };
         if listed && !is_survey {
             to.make()?;

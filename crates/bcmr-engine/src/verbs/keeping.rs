@@ -7,7 +7,7 @@ use crate::policy::{CopyPolicy, Old};
 use crate::receiver::aside::{Aside, KeptIn, Trash};
 use crate::receiver::land;
 use crate::sender::operand::Reach;
-use crate::verbs::operands::{self, DestLink, Place, Where};
+use crate::verbs::operands::{self, DestLink, Place, Resolved, Where};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{self, Kind};
 use std::io;
@@ -24,6 +24,8 @@ const STICKY: u32 = 0o1000;
 /// # Errors
 /// It cannot be kept there.
 pub(crate) fn aside(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Result<Option<Arc<Aside>>> {
+    // A run that is refused makes nothing.
+    foreseen(policy, reach, dest)?;
     let shown = dest.node.path();
     let kept_in = match &policy.old {
         Old::Goes => return Ok(None),
@@ -51,6 +53,68 @@ pub(crate) fn foreseen(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Resu
         Where::Name { dir, .. } => dir,
     };
     Aside::guard((&place.dir, path), (&dest.dir, &dest.node.path())).map(drop)
+}
+
+/// The same of a destination that is not there yet, and gets this name.
+///
+/// # Errors
+/// It cannot be kept there.
+pub(crate) fn foreseen_new(
+    policy: &CopyPolicy,
+    reach: &Reach,
+    (above, name): (&Place, &NameBuf),
+) -> Result<()> {
+    let Old::Backup(path) = &policy.old else { return Ok(()) };
+    let at = |path: &Path| operands::contents(reach, path, DestLink::Through);
+    let id = |dir: &Dir| dir.info().map(|info| info.id()).ok();
+    let is_dest = |to: &Where| match to {
+        Where::Name { dir, name: last, .. } => last == name && id(&dir.dir) == id(&above.dir),
+        Where::Whole(_) | Where::Into(_) => false,
+    };
+    let refuse = |why| Err(Error::ours(Code::Refused, Op::KeepOld, path, why));
+    match at(path) {
+        Ok(to) if is_dest(&to) => refuse(Reason::KeptInDestination),
+        Ok(Where::Whole(place) | Where::Into(place) | Where::Name { dir: place, .. }) => {
+            if is_beside(&place.dir, &above.dir) { Ok(()) } else { refuse(Reason::KeptElsewhere) }
+        }
+        // It is to be made right below the destination.
+        Err(_) if path.parent().and_then(|above| at(above).ok()).is_some_and(|to| is_dest(&to)) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Makes a destination that gets this name, where it is to be there before anything comes into it: it is compared with
+/// earlier copies, or what a run makes in it is to be undone. `None` where it comes as a whole.
+///
+/// # Errors
+/// It cannot be made, or nothing can be kept of it.
+pub(crate) fn made_first(
+    policy: &CopyPolicy,
+    reach: &Reach,
+    (above, name): (&Place, &NameBuf),
+) -> Result<Option<Arc<Place>>> {
+    if policy.dry_run || !policy.mirror.is_on() || policy.bases.is_empty() && policy.old == Old::Goes {
+        return Ok(None);
+    }
+    foreseen_new(policy, reach, (above, name))?;
+    let shown = above.node.join(name.as_name());
+    land::ensure_dir(&above.dir, name.as_name(), 0o700)
+        .map_err(|e| Error::os(Op::MakeDirectory, &shown, e))?;
+    let made = above.dir.open_dir(name.as_name()).map_err(|e| Error::os(Op::OpenTarget, &shown, e))?;
+    Ok(Some(operands::place(made, &shown)))
+}
+
+/// The same of a target that was resolved.
+///
+/// # Errors
+/// As [`made_first`].
+pub(crate) fn resolved_first(policy: &CopyPolicy, reach: &Reach, mut target: Resolved) -> Result<Resolved> {
+    if let Where::Name { dir, name, .. } = &target.to
+        && let Some(made) = made_first(policy, reach, (dir, name))?
+    {
+        target.to = Where::Whole(made);
+    }
+    Ok(target)
 }
 
 /// What would hold that which a run keeps, if it is there by now: a dry run spares it too.

@@ -135,9 +135,7 @@ impl Resolved {
         make_path(reach, target, count, policy)?;
         let to = match target {
             // A mirror is of contents, whatever DST is called by.
-            Target::Exactly(path) if policy.mirror.is_on() && count == 1 => {
-                made_for_bases(contents(reach, path, links)?, policy)?
-            }
+            Target::Exactly(path) if policy.mirror.is_on() && count == 1 => contents(reach, path, links)?,
             _ => self::target(reach, target, count, links)?,
         };
         let itself = match (target, &to) {
@@ -314,18 +312,6 @@ pub(crate) fn contents(reach: &Reach, path: &Path, links: DestLink) -> Result<Wh
         Some(Kind::Link) => Err(Error::ours(Code::Link, Op::CopyInto, path, Reason::WouldWriteThroughLink)),
         Some(_) => Err(no_dir()),
     }
-}
-
-/// A destination that is compared with earlier copies is there before anything comes into it.
-pub(crate) fn made_for_bases(to: Where, policy: &CopyPolicy) -> Result<Where> {
-    let (Where::Name { dir, name, .. }, false, false) = (&to, policy.bases.is_empty(), policy.dry_run) else {
-        return Ok(to);
-    };
-    let shown = dir.node.join(name.as_name());
-    let made = ensure_dir(&dir.dir, name.as_name(), 0o700);
-    made.map_err(|e| Error::os(Op::MakeDirectory, &shown, e))?;
-    let made = dir.dir.open_dir(name.as_name()).map_err(|e| Error::os(Op::OpenTarget, &shown, e))?;
-    Ok(Where::Whole(place(made, &shown)))
 }
 
 /// The target of a copy from another machine, a name without a slash behind it: what an earlier answer may have made of

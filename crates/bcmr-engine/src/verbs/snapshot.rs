@@ -62,8 +62,13 @@ pub fn snapshot(request: SnapshotRequest, watch: Watch<'_>) -> Result<Summary> {
         let policy = everything(wanted.policy);
         return sync(SyncRequest { dest, policy, state: None, ..wanted }, watch);
     }
-    let run = SnapshotRun::begin(&reach, links, &shelf, dated, &wanted.policy)?;
     mounted.guard(&wanted.source)?;
+    // A run that is refused leaves nothing behind, in the source least of all.
+    let info = source.info().map_err(|e| Error::os(Op::Stat, &wanted.source, e))?;
+    operands::make_path(&reach, &Target::Exactly(shelf.clone()), 1, &wanted.policy)?;
+    let to = operands::dest(None, &info, &operands::contents(&reach, &shelf, links)?, links)?;
+    operands::nesting(&reach, &info, true, &to, &wanted.policy, &wanted.source, Op::Copy)?;
+    let run = SnapshotRun::begin(&reach, links, &shelf, dated, &wanted.policy)?;
     let policy = run.policy(wanted.policy);
     let (jobs, dest) = (policy.jobs, run.shown());
     let mut summary = sync(SyncRequest { dest, policy, state: None, ..wanted }, watch)?;

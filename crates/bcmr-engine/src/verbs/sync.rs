@@ -45,8 +45,9 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
         mounted.guard(&operands::shown(&ends.dest))?;
     }
     if policy.dry_run || request.plan != SyncPlan::None {
-        if let Dest::Whole(place) = &ends.dest {
-            keeping::foreseen(&policy, &Reach::Anywhere, place)?;
+        match &ends.dest {
+            Dest::Whole(place) => keeping::foreseen(&policy, &Reach::Anywhere, place)?,
+            Dest::Named { dir, name } => keeping::foreseen_new(&policy, &Reach::Anywhere, (dir, name))?,
         }
         let dry = CopyPolicy { dry_run: true, ..policy.clone() };
         let (shown, is_planned) = (operands::shown(&ends.dest), request.plan != SyncPlan::None);
@@ -59,6 +60,7 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
             return Ok(looked);
         }
     }
+    let ends = ends.made(&policy)?;
     let aside = match &ends.dest {
         Dest::Whole(place) => keeping::aside(&policy, &Reach::Anywhere, place)?,
         // Nothing is there that could be replaced.

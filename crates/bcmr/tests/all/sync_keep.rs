@@ -361,7 +361,7 @@ fn where_nothing_can_be_kept_is_said_before() {
     tmp.file("s/f", "newer");
     tmp.file("d/f", "2");
     let elsewhere = Tmp::elsewhere();
-    let other = elsewhere.as_ref().map(|other| other.dir("kept"));
+    let other = elsewhere.as_ref().map(|other| other.p("kept"));
     let places = ["d".to_owned(), "no/such".to_owned()].into_iter();
     for place in places.chain(other.map(|other| other.display().to_string())) {
         let (told, ran) = (
@@ -371,6 +371,7 @@ fn where_nothing_can_be_kept_is_said_before() {
         assert_eq!((told.code, &told.err), (ran.code, &ran.err), "{place}");
         assert_ne!(told.code, 0, "{place}");
         assert_eq!(text(&tmp.p("d/f")), "2");
+        assert!(place == "d" || !tmp.p(&place).exists(), "{place}: nothing is left of what was refused");
     }
     run(&tmp, "sync -n --backup-dir kept s d").ok();
     assert!(!tmp.p("kept").exists());
@@ -380,4 +381,41 @@ fn where_nothing_can_be_kept_is_said_before() {
     let words = format!("exec {BCMR} {undo}");
     Line::new(Path::new("sh")).args(["-c", &words]).cwd(tmp.path()).run().ok();
     assert_eq!(text(&tmp.p("d/f")), "2");
+}
+
+/// What a run makes of nothing is undone as what it makes in an empty directory, and places are refused from the first run on.
+#[test]
+fn a_destination_that_is_new_is_kept_of_too() {
+    let elsewhere = Tmp::elsewhere();
+    let other = elsewhere.as_ref().map(|other| other.p("kept").display().to_string());
+    for far in [None, Some(Dir::Put), Some(Dir::Get)] {
+        let (there, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/f", "1");
+        tmp.file("s/sub/g", "2");
+        chmod(&tmp.p("s"), 0o750);
+        let sync = |words: &str| match far {
+            None => run(&tmp, &format!("sync {words} s d")),
+            Some(dir) => {
+                let line = there.bcmr("sync").args(words.split(' ')).cwd(tmp.path());
+                dir.ends(line, &there, &tmp.p("s"), &tmp.p("d")).run()
+            }
+        };
+        let path = |name: &str| tmp.p(name).display().to_string();
+        for place in [Some(path("d")), Some(path("no/such")), other.clone()].into_iter().flatten() {
+            let (told, ran) =
+                (sync(&format!("-n --backup-dir {place}")), sync(&format!("--backup-dir {place}")));
+            assert_eq!((told.code, ran.code == 0), (ran.code, false), "{far:?} {place}");
+            assert!(!tmp.p("d").exists() && !Path::new(&place).exists(), "{far:?} {place}");
+        }
+        for place in ["kept", "d/kept"] {
+            sync(&format!("-n --backup-dir {}", path(place))).ok();
+            assert!(!tmp.p("d").exists());
+            sync(&format!("--backup-dir {}", path(place))).ok();
+            assert_eq!((text(&tmp.p("d/sub/g")), mode(&tmp.p("d"))), ("2".into(), 0o750), "{far:?}");
+            let [receipt] = &receipts(&tmp.p(place))[..] else { panic!("{far:?} {place}: no receipt") };
+            run(&tmp, &format!("undo {}", receipt.display())).ok();
+            assert!(!tmp.p("d/f").exists() && !tmp.p("d/sub").exists(), "{far:?} {place}");
+            fs::remove_dir_all(tmp.p("d")).unwrap();
+        }
+    }
 }

@@ -177,6 +177,12 @@ fn only_what_was_made_here_is_thinned_out() {
     sync(&tmp, "--snapshot --keep 0d s snaps").code(2);
     sync(&tmp, "--snapshot --keep 3x s snaps").code(2);
     sync(&tmp, "--keep 3d s snaps").code(2);
+    // What is refused leaves nothing in the source.
+    for inside in ["s/snaps", "s/sub/snaps", "s"] {
+        let before = tree(&tmp.p("s"));
+        sync(&tmp, &format!("--snapshot s {inside}")).code(8);
+        assert!(differences(&before, &tree(&tmp.p("s")), CONTENT).is_empty(), "{inside}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged, SyncRequest, Target};
 use crate::receiver::claims::Spot;
 use crate::sender::walk::SourceDir;
+use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source};
 use fastcopy::dir::Dir;
 use std::path::{Path, PathBuf};
@@ -32,13 +33,20 @@ impl SyncPair {
         let links = DestLink::Through;
         operands::make_path(&Reach::Anywhere, &Target::Exactly(request.dest.clone()), 1, policy)?;
         let to = operands::contents(&Reach::Anywhere, &request.dest, links)?;
-        let to = operands::made_for_bases(to, policy)?;
         let dest = operands::dest(None, &info, &to, links)?;
         operands::nesting(&Reach::Anywhere, &info, true, &dest, policy, path, Op::Copy)?;
         if let (Dest::Whole(place), true) = (&dest, policy.mirror.deletes()) {
             guard_source(&source, &place.dir, (&place.node.path(), path))?;
         }
         Ok(SyncPair { source, source_path: path.clone(), dest })
+    }
+
+    /// The same, and the destination is there, if it is to be before anything comes into it.
+    pub(super) fn made(self, policy: &CopyPolicy) -> Result<SyncPair> {
+        let Dest::Named { dir, name } = &self.dest else { return Ok(self) };
+        let made = keeping::made_first(policy, &Reach::Anywhere, (dir, name))?;
+        let dest = made.map(Dest::Whole).unwrap_or(self.dest);
+        Ok(SyncPair { dest, ..self })
     }
 
     /// The two as what a walk takes.
