@@ -556,6 +556,8 @@ impl Destination<Far> for WireLanding<'_> {
             let least = if self.asks_parts() { PART_BYTES_MIN.min(DELTA_BYTES_MIN) } else { DELTA_BYTES_MIN };
             self.elsewhere.get_or_init(|| Elsewhere::below(top, least));
         }
+        let aside = self.desk.hooks.aside.as_ref();
+        aside.map_or(Ok(()), |aside| aside.fills(&base.node, &src.info, self.policy))?;
         let began = self.desk.hooks.extraneous.as_ref();
         let began = began.map_or(Ok(()), |all| all.begin(&base.dir, &base.node, src.info.id()));
         began.map_err(|e| Error::os(Op::Open, base.node.path(), e))
@@ -605,7 +607,7 @@ impl Destination<Far> for WireLanding<'_> {
                 self.desk.enter(hand, above, entry.to, src.info.mode)?
             }
         };
-        aside.map_or(Ok(()), |aside| aside.enters(&dst, &src.info))?;
+        aside.map_or(Ok(()), |aside| aside.enters(&dst, &src.info, self.policy))?;
         Ok(Some(dst))
     }
 

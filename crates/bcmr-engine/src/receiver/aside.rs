@@ -11,10 +11,10 @@ use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::Event;
 use crate::held_stat;
 use crate::node::Node;
-use crate::policy::Privileged;
+use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::dest::DestDir;
 use crate::receiver::kept::{Done, KeptLine, KnownBy, ReceiptHead, WasLike};
-use crate::receiver::{land, tree};
+use crate::receiver::{land, plan, tree};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
@@ -274,20 +274,30 @@ impl Aside {
         self.takes(&dst.dir, &dst.node, name, there).map(|()| true)
     }
 
+    /// Begins the receipt, which says first what the destination itself was like, if that becomes what `source` is and was not.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn fills(&self, node: &Node, source: &Info, policy: &CopyPolicy) -> Result<()> {
+        if !changes(&self.dest_info, source, policy) {
+            return Ok(());
+        }
+        let begun = self.begun(&mut self.run()).map(drop);
+        begun.map_err(|e| Error::os(Op::WriteReceipt, node.path(), e))
+    }
+
     /// Writes down that the directory `dst` becomes what `source` is.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn enters(&self, dst: &DestDir<Sys>, source: &Info) -> Result<()> {
+    pub(crate) fn enters(&self, dst: &DestDir<Sys>, source: &Info, policy: &CopyPolicy) -> Result<()> {
         let was = match self.privileged {
             Privileged::Real => Ok(dst.info),
             Privileged::Held => held_stat::dir_as(self.privileged, &dst.dir),
         };
         let was = &was.map_err(|e| Error::os(Op::Stat, dst.node.path(), e))?;
-        let differs =
-            (was.mode, was.uid, was.gid, was.mtime) != (source.mode, source.uid, source.gid, source.mtime);
         // One that was made is written down by now.
-        if dst.is_made() || !differs {
+        if dst.is_made() || !changes(was, source, policy) {
             return Ok(());
         }
         let mut run = self.run();
@@ -368,6 +378,13 @@ impl Aside {
             }
         }
     }
+}
+
+/// Whether a directory that `was` like this is given something else as what `source` becomes.
+fn changes(was: &Info, source: &Info, policy: &CopyPolicy) -> bool {
+    // Who may not give things to other users may still give them to a group.
+    let regroups = policy.preserve.owner && policy.alter.of(source).gid != was.gid;
+    regroups || plan::stale_by(source, was, policy).is_some()
 }
 
 /// A path below the destination.

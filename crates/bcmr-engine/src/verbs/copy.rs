@@ -556,7 +556,7 @@ impl Destination<SourceDir> for Run<'_> {
             self.remember(dst.info.id());
         }
         if let Some(aside) = &self.desk.hooks.aside {
-            aside.enters(&dst, &src.info)?;
+            aside.enters(&dst, &src.info, self.policy)?;
         }
         Ok(Some(dst))
     }
@@ -572,6 +572,8 @@ impl Destination<SourceDir> for Run<'_> {
     fn fills(&self, src: &SourceDir, base: &Place) -> Result<()> {
         let fail = |e| Error::os(Op::Stat, base.node.path(), e);
         self.remember(base.dir.info().map_err(fail)?.id());
+        let aside = self.desk.hooks.aside.as_ref();
+        aside.map_or(Ok(()), |aside| aside.fills(&base.node, &src.info, self.policy))?;
         let extraneous = self.desk.hooks.extraneous.as_ref();
         extraneous.map_or(Ok(()), |all| all.begin(&base.dir, &base.node, src.info.id())).map_err(fail)
     }

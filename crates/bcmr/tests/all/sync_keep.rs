@@ -419,3 +419,45 @@ fn a_destination_that_is_new_is_kept_of_too() {
         }
     }
 }
+
+/// Directories get back what options and the source have changed of them, whatever they had in common before.
+#[test]
+fn what_directories_were_like_is_given_back() {
+    for far in [None, Some(Dir::Put), Some(Dir::Get)] {
+        for (words, needs_root) in
+            [("--chmod D700", false), ("", false), ("--chown 1234:1234", true), ("--usermap 0:77", true)]
+        {
+            if needs_root && !is_root() {
+                skipped("what_directories_were_like_is_given_back", "only root can give files away");
+                continue;
+            }
+            let (there, tmp) = (Far::pipe(), Tmp::new());
+            for dir in ["s", "s/d", "s/d/e"] {
+                tmp.dir(dir);
+                chmod(&tmp.p(dir), 0o755);
+            }
+            tmp.file("s/d/e/f", "1");
+            let sync = |words: &str| {
+                let words = words.split_whitespace();
+                match far {
+                    None => bcmr(["sync"]).args(words).args(["s", "d"]).cwd(tmp.path()).run(),
+                    Some(dir) => {
+                        let line = there.bcmr("sync").args(words);
+                        dir.ends(line, &there, &tmp.p("s"), &tmp.p("d")).run()
+                    }
+                }
+            };
+            sync("").ok();
+            let before = seen(&tmp.p("d"));
+            if words.is_empty() {
+                // Of the destination alone.
+                chmod(&tmp.p("s"), 0o700);
+            }
+            sync(&format!("{words} --backup-dir {}", tmp.p("kept").display())).ok();
+            assert!(!differences(&before, &seen(&tmp.p("d")), EVERYTHING).is_empty(), "{far:?} {words}");
+            let receipt = receipts(&tmp.p("kept")).pop().unwrap_or_else(|| panic!("{far:?} {words}"));
+            run(&tmp, &format!("undo {}", receipt.display())).ok();
+            same(&before, &seen(&tmp.p("d")), &format!("{far:?} {words}"));
+        }
+    }
+}
