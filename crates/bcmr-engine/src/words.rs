@@ -570,6 +570,7 @@ Reason {
     OldKeptThere = 602,
     KeepingUnasked = 603,
     SidesNotTold = 610,
+    KeptNoMore = 620,
     TooLongForPlan = 611,
     AwaitsUndone = 612,
     NotBelowRoot = 613,

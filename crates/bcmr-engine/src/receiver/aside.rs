@@ -13,7 +13,7 @@ use crate::held_stat;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::dest::DestDir;
-use crate::receiver::kept::{Done, KeptLine, KnownBy, ReceiptHead, WasLike};
+use crate::receiver::kept::{Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::{land, plan, tree};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
@@ -149,7 +149,8 @@ impl Aside {
                 None => run.write(Done::Made(known), &dst.node, Some(job.name)),
                 Some(there) => {
                     let (at_dir, at_name, at) = self.place(run, &dst.node, job.name)?;
-                    run.write(Done::Replaced(known, at.clone()), &dst.node, Some(job.name))?;
+                    let kept = KeptThing { at: at.clone(), ino: Some(there.ino) };
+                    run.write(Done::Replaced(known, kept), &dst.node, Some(job.name))?;
                     second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())?;
                     run.owe(at_dir)?;
                     job.old = OldKept::At(at);
@@ -226,7 +227,7 @@ impl Aside {
             let mut run = self.run();
             let run = self.begun(&mut run)?;
             let (at_dir, at_name, at) = self.place(run, node, name)?;
-            run.write(Done::Deleted(at), node, Some(name))?;
+            run.write(Done::Deleted(KeptThing { at, ino: Some(there.ino) }), node, Some(name))?;
             let moved = move_whole(dir, name, there, &at_dir, at_name.as_name());
             if moved.is_err() {
                 self.forget_trashed(&at_name);

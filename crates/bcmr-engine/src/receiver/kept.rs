@@ -73,15 +73,24 @@ impl WasLike {
     }
 }
 
+/// What was there, and is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptThing {
+    /// What it is kept as, below the store.
+    pub(crate) at: PathBuf,
+    /// Its inode's number, which it has under either name. Receipts of older versions do not say it.
+    pub(crate) ino: Option<u64>,
+}
+
 /// What was done to one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// There was nothing.
     Made(KnownBy),
-    /// What was there is kept as this, below the store.
-    Replaced(KnownBy, PathBuf),
+    /// What was there is kept.
+    Replaced(KnownBy, KeptThing),
     /// The same, and nothing took its place.
-    Deleted(PathBuf),
+    Deleted(KeptThing),
     /// It is a directory that stayed, and was like this.
     Stayed(WasLike),
 }
@@ -159,6 +168,10 @@ impl<'l> Fields<'l> {
         Some(KnownBy { kind, size: self.number()?, mtime: self.time()? })
     }
 
+    fn has_more(&self) -> bool {
+        self.0.clone().next().is_some()
+    }
+
     fn end<T>(mut self, all: T) -> Option<T> {
         self.0.next().is_none().then_some(all)
     }
@@ -215,14 +228,14 @@ impl KeptLine {
                 put(&mut out, b"+");
                 put_known(&mut out, by);
             }
-            Done::Replaced(by, at) => {
+            Done::Replaced(by, kept) => {
                 put(&mut out, b"~");
                 put_known(&mut out, by);
-                put(&mut out, at.as_os_str().as_bytes());
+                put(&mut out, kept.at.as_os_str().as_bytes());
             }
-            Done::Deleted(at) => {
+            Done::Deleted(kept) => {
                 put(&mut out, b"-");
-                put(&mut out, at.as_os_str().as_bytes());
+                put(&mut out, kept.at.as_os_str().as_bytes());
             }
             Done::Stayed(was) => {
                 put(&mut out, b"=");
@@ -234,14 +247,20 @@ impl KeptLine {
             }
         }
         put(&mut out, self.path.as_os_str().as_bytes());
+        if let Done::Replaced(_, KeptThing { ino: Some(ino), .. })
+        | Done::Deleted(KeptThing { ino: Some(ino), .. }) = &self.done
+        {
+            put(&mut out, ino.to_string().as_bytes());
+        }
         out.push(b'\n');
         out
     }
 
     fn parse(line: &[u8]) -> Option<KeptLine> {
         let mut fields = Fields::of(line);
-        let stored = |at: PathBuf| (is_below(&at) && !at.as_os_str().is_empty()).then_some(at);
-        let done = match fields.text()? {
+        let is_stored = |at: &PathBuf| is_below(at) && !at.as_os_str().is_empty();
+        let stored = |at: PathBuf| Some(KeptThing { at, ino: None }).filter(|kept| is_stored(&kept.at));
+        let mut done = match fields.text()? {
             "+" => Done::Made(fields.known()?),
             "~" => Done::Replaced(fields.known()?, stored(fields.path()?)?),
             "-" => Done::Deleted(stored(fields.path()?)?),
@@ -255,6 +274,11 @@ impl KeptLine {
             _ => return None,
         };
         let path = fields.path()?;
+        if let Done::Replaced(_, kept) | Done::Deleted(kept) = &mut done
+            && fields.has_more()
+        {
+            kept.ino = Some(fields.number()?);
+        }
         let is_itself = matches!(done, Done::Stayed(_)) && path.as_os_str().is_empty();
         let is_name = is_below(&path) && !path.as_os_str().is_empty();
         fields.end(KeptLine { done, path }).filter(|_| is_itself || is_name)
@@ -280,8 +304,8 @@ pub fn fuzz(data: &[u8]) {
         let Some((head, lines)) = parse(text) else { continue };
         for line in &lines {
             assert!(is_below(&line.path));
-            if let Done::Replaced(_, at) | Done::Deleted(at) = &line.done {
-                assert!(is_below(at) && at.file_name().is_some());
+            if let Done::Replaced(_, kept) | Done::Deleted(kept) = &line.done {
+                assert!(is_below(&kept.at) && kept.at.file_name().is_some());
             }
         }
         let again = lines.iter().fold(head.lines(), |text, line| [text, line.line()].concat());
@@ -303,11 +327,13 @@ mod tests {
         let by = |kind| KnownBy { kind, size: 3, mtime: time(-9) };
         let was = WasLike { mode: 0o2755, uid: 1, gid: 2, atime: time(3), mtime: time(4) };
         let line = |done, path: &str| KeptLine { done, path: path.into() };
+        let kept = |at: &str, ino| KeptThing { at: at.into(), ino };
         vec![
             line(Done::Stayed(was), ""),
             line(Done::Made(by(Kind::Fifo)), "a/b c"),
-            line(Done::Replaced(by(Kind::File), "old/x\\\ty".into()), "x\\\ty"),
-            line(Done::Deleted("files/x.2".into()), "line\nend"),
+            line(Done::Replaced(by(Kind::File), kept("old/x\\\ty", Some(9))), "x\\\ty"),
+            line(Done::Deleted(kept("files/x.2", None)), "line\nend"),
+            line(Done::Deleted(kept("files/x.3", Some(u64::MAX))), "x"),
         ]
     }
 
@@ -339,6 +365,8 @@ mod tests {
             "-\told/z\t",
             "-\t\tz",
             "-\told/z\tz\tz",
+            "-\told/z\tz\t7\t7",
+            "+\tfile\t1\t1.0\tz\t7",
             "-\told/z",
             "*\told/z\tz",
             "+\tfile\t1\t1.0\tz\\x",

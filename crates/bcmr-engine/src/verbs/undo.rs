@@ -12,7 +12,7 @@ use crate::event::{Action, Summary, Watch};
 use crate::held_stat::{self, HeldStat};
 use crate::policy::{Privileged, UndoRequest};
 use crate::receiver::aside::{info_name, move_whole};
-use crate::receiver::kept::{self, Done, KeptLine, KnownBy, ReceiptHead, WasLike};
+use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::land;
 use crate::remove::open_up;
 use crate::sender::operand::Reach;
@@ -66,7 +66,7 @@ pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) ->
         deleted: lines
             .iter()
             .filter_map(|line| match &line.done {
-                Done::Deleted(at) => Some((line.path.as_path(), at.as_path())),
+                Done::Deleted(kept) => Some((line.path.as_path(), kept.at.as_path())),
                 _ => None,
             })
             .collect(),
@@ -185,8 +185,8 @@ impl Undoing<'_> {
                 Ok(())
             }
             Done::Made(by) => self.take_away(path, by),
-            Done::Replaced(by, at) => self.put_back(path, Some(by), at),
-            Done::Deleted(at) => self.put_back(path, None, at),
+            Done::Replaced(by, kept) => self.put_back(path, Some(by), kept),
+            Done::Deleted(kept) => self.put_back(path, None, kept),
         }
     }
 
@@ -252,16 +252,35 @@ impl Undoing<'_> {
         }
     }
 
-    /// What was kept as `at` gets its name again; `by` says what has taken its place.
-    fn put_back(&mut self, path: &Path, by: Option<&KnownBy>, at: &Path) -> Result<()> {
+    /// What is kept no more was put back before, or never lost its name; or else it is lost.
+    fn is_not_kept(&mut self, path: &Path, by: Option<&KnownBy>, kept: &KeptThing) -> Result<()> {
         let shown = self.dest.shown.join(path);
+        let there = match self.dest.above(path) {
+            Err(e) if matches!(e.code, Code::NotFound | Code::NotDirectory | Code::Link) => None,
+            found => {
+                let (dir, name) = found?;
+                dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &shown, e))?
+            }
+        };
+        let is_there = there.filter(|_| !self.left.contains(path)).is_some_and(|there| match kept.ino {
+            Some(ino) => there.ino == ino,
+            None => !by.is_some_and(|by| by.is(&there)),
+        });
+        let lost = || Error::ours(Code::NotFound, Op::Undo, shown, Reason::KeptNoMore);
+        if is_there { Ok(()) } else { Err(lost()) }
+    }
+
+    /// What is kept gets its name again; `by` says what has taken its place.
+    fn put_back(&mut self, path: &Path, by: Option<&KnownBy>, kept: &KeptThing) -> Result<()> {
+        let (shown, at) = (self.dest.shown.join(path), kept.at.as_path());
         let stat = |e| Error::os(Op::Stat, &shown, e);
         let (from, kept_as) = match self.store.above(at) {
-            // What was put back before is kept no more, nor is what never was.
-            Err(e) if e.code == Code::NotFound => return Ok(()),
+            Err(e) if e.code == Code::NotFound => return self.is_not_kept(path, by, kept),
             found => found?,
         };
-        let Some(old) = from.look(kept_as.as_name()).map_err(stat)? else { return Ok(()) };
+        let Some(old) = from.look(kept_as.as_name()).map_err(stat)? else {
+            return self.is_not_kept(path, by, kept);
+        };
         let (dir, name) = self.dest.above(path)?;
         let there = dir.look(name.as_name()).map_err(stat)?.filter(|_| !self.left.contains(path));
         match (&there, by) {
@@ -337,7 +356,7 @@ impl Undoing<'_> {
         }
         if !self.trash {
             let kept = lines.iter().filter_map(|line| match &line.done {
-                Done::Replaced(_, at) | Done::Deleted(at) => at.parent(),
+                Done::Replaced(_, kept) | Done::Deleted(kept) => kept.at.parent(),
                 Done::Made(_) | Done::Stayed(_) => None,
             });
             let above: BTreeSet<&Path> = kept.flat_map(Path::ancestors).collect();

@@ -579,6 +579,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::KeptInDestination => "what is kept cannot be where the destination itself is",
         Reason::ChangedSinceRun => "it has changed since",
         Reason::HoldsWhatCameLater => "it holds what came later",
+        Reason::KeptNoMore => "what was kept of it is not there any more",
         Reason::NoReceipt => "it is no receipt of a sync",
         Reason::OtherDestination => "another directory is there than the one that was synced",
         Reason::HoldsKept => "it holds what is kept",

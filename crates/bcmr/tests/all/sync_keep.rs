@@ -420,6 +420,42 @@ fn a_destination_that_is_new_is_kept_of_too() {
     }
 }
 
+/// What is in neither place is told; what an earlier undoing has given back is not.
+#[test]
+fn what_was_kept_and_is_there_no_more_is_told() {
+    for way in ["--backup-dir kept", "--trash"] {
+        let tmp = Tmp::new();
+        for (name, content) in [("f", "old"), ("gone", "G"), ("stays", "old too"), ("mode", "M")] {
+            tmp.file(format!("d/{name}"), content);
+        }
+        for (name, content) in [("f", "new"), ("stays", "new too"), ("mode", "M")] {
+            tmp.file(format!("s/{name}"), content);
+        }
+        let time = fs::metadata(tmp.p("s/mode")).unwrap().modified().unwrap();
+        fs::File::open(tmp.p("d/mode")).unwrap().set_modified(time).unwrap();
+        chmod(&tmp.p("s/mode"), 0o600);
+        run(&tmp, &format!("sync --delete {way} s d")).ok();
+        let (place, store) = match way {
+            "--trash" => (tmp.p("state/bcmr/undo"), tmp.p("data/Trash/files")),
+            _ => (tmp.p("kept"), PathBuf::new()),
+        };
+        let receipt = receipts(&place).pop().unwrap();
+        let store = if store.as_os_str().is_empty() { receipt.with_file_name("old") } else { store };
+        for name in ["f", "gone"] {
+            fs::remove_file(store.join(name)).unwrap();
+        }
+        for flag in ["-n ", "", ""] {
+            let ran = run(&tmp, &format!("undo {flag}{}", receipt.display())).code(1);
+            assert!(ran.err.contains("not there any more"), "{way}: {}", ran.err);
+            for (name, told) in [("d/f", true), ("d/gone", true), ("d/stays", false), ("d/mode", false)] {
+                assert_eq!(ran.err.contains(&format!("{name}'")), told, "{way} {name}: {}", ran.err);
+            }
+            assert_eq!(text(&tmp.p("d/f")), "new", "{way}: it is all that there is");
+        }
+        assert_eq!((text(&tmp.p("d/stays")), mode(&tmp.p("d/mode"))), ("old too".into(), 0o644), "{way}");
+    }
+}
+
 /// Directories get back what options and the source have changed of them, whatever they had in common before.
 #[test]
 fn what_directories_were_like_is_given_back() {
