@@ -374,6 +374,9 @@ Reason {
     PlannedOtherwise = 265,
     NoPlanOfSync = 266,
     BasisElsewhere = 267,
+    RulesLeftOut = 290,
+    RulesToCome = 291,
+    TooManyRules = 292,
     // What a message is, against the protocol.
     PieceWhileAllWait = 301,
     PieceNotAskedAgain = 302,

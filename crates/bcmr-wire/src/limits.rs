@@ -118,6 +118,8 @@ pub const OWNERS_MAX: usize = 64 << 10;
 pub const LINKS_MAX: usize = 1 << 20;
 /// Names that a receiver keeps apart by their sources, where several meet: some 20 bytes each.
 pub const CLAIMS_MAX: usize = 1_835_008;
+/// Directories of which a receiver that deletes remembers that they have files of rules: some 40 bytes each.
+pub const RULED_DIRS_MAX: usize = 1 << 20;
 /// What could not be looked at that a `Used` names: enough to know that its sums lack much.
 pub const UNREADABLE_MAX: usize = 256;
 /// Further names in one `Tree`.

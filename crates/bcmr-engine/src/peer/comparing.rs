@@ -16,7 +16,6 @@ use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestin
 use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
-use crate::peer::landing::rules_there;
 use crate::policy::{Compare, CopyPolicy};
 use crate::receiver::arriving::Arriving;
 use crate::receiver::choose::Way;
@@ -37,6 +36,7 @@ use crate::verbs::rivals::{EntryPaths, Rivals, Turn};
 use crate::verbs::survey::{BothSides, Excludes, Survey, SurveyBuffers, SurveyedDir, hash};
 use crate::verbs::sync::first::{DeletesFirst, LookTallies, Receipt};
 use crate::verbs::sync::preview::{AtEnd, Passes, Preview};
+use crate::verbs::sync::rules_there::RulesThere;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use bcmr_wire::message;
@@ -118,7 +118,7 @@ pub(crate) fn visitor<'a>(
         return Ok(Box::new(check));
     }
     let kept = place.and_then(|place| keeping::spared(policy, &what.reach, place));
-    let rules = rules_there(Arc::new(Filter::new(&policy.filter)?));
+    let rules = RulesThere::of(&Arc::new(Filter::new(&policy.filter)?));
     if !survey.deletes() {
         match &what.to.to {
             Where::Whole(place) => keeping::foreseen(policy, &what.reach, place)?,

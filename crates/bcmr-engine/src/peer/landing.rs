@@ -9,7 +9,6 @@ use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
-use crate::node::Node;
 use crate::peer::dedup::StoredBlocks;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
@@ -33,10 +32,10 @@ use crate::receiver::extraneous::Extraneous;
 use crate::receiver::held::HeldNames;
 use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
-use crate::receiver::partly::{RulesBelow, SparedBelow};
+use crate::receiver::partly::SparedBelow;
 use crate::receiver::plan::Proof;
 use crate::receiver::run_files::RunFiles;
-use crate::sender::filter::{Filter, relative};
+use crate::sender::filter::Filter;
 use crate::store::{CameFrom, Store};
 use crate::tally::Tally;
 use crate::trouble::error_of;
@@ -48,11 +47,12 @@ use crate::verbs::operands::{Place, Where};
 use crate::verbs::round_ledger::FetchedNames;
 use crate::verbs::snapshot::SnapshotRun;
 use crate::verbs::survey::Excludes;
+use crate::verbs::sync::rules_there::RulesThere;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use bcmr_wire::limits::PART_BYTES_MIN;
 use bcmr_wire::message::{Run, Wanted};
-use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::read_expected;
 use fastcopy::sync;
@@ -70,6 +70,8 @@ struct FarHooks<'a> {
     fetched: Option<&'a FetchedNames>,
     manifest: Option<Manifest>,
     extraneous: Option<Extraneous>,
+    /// What files of rules leave out of that.
+    rules: Option<Arc<RulesThere>>,
     aside: Option<Arc<Aside>>,
     filter: Arc<Filter>,
     landed: AtomicU64,
@@ -173,29 +175,6 @@ pub(crate) struct LocalSide<'a> {
     pub(crate) fetched: Option<&'a FetchedNames>,
 }
 
-/// What the source's files of rules leave out, by the copies that have come: of what only the destination has the sender knows
-/// nothing. `None` where there are no such files.
-pub(crate) fn rules_there(filter: Arc<Filter>) -> Option<Box<RulesBelow>> {
-    if !filter.asks_tree() {
-        return None;
-    }
-    Some(Box::new(move |root: &Dir, node: &Node| {
-        let names: Vec<NameBuf> = node.names().into_iter().cloned().collect();
-        let fail = |op: Op| move |e| Error::os(op, node.path(), e);
-        let mut dir = root.try_clone().map_err(fail(Op::OpenDirectory))?;
-        let mut ignores = filter.rules_in(&dir, 0, None).map_err(fail(Op::ReadGitignore))?;
-        for (depth, name) in names.iter().enumerate() {
-            dir = dir.open_dir(name.as_name()).map_err(fail(Op::OpenDirectory))?;
-            ignores = filter.rules_in(&dir, depth + 1, ignores.as_ref()).map_err(fail(Op::ReadGitignore))?;
-        }
-        let filter = filter.clone();
-        Ok(Box::new(move |below: &[&[u8]], is_dir: bool| {
-            let path = relative(names.iter().map(NameBuf::bytes).chain(below.iter().copied()));
-            filter.excludes(&path, is_dir, ignores.as_ref())
-        }) as Box<SparedBelow<'static>>)
-    }))
-}
-
 /// A receiver that lands what comes. Nothing is changed yet.
 ///
 /// # Errors
@@ -229,9 +208,11 @@ pub(crate) fn landing<'a>(
     // No other process is at work in the tree any more.
     let extraneous = extraneous.map(|found| found.sweeping(what.tree.is_some()));
     let filter = Arc::new(Filter::new(&policy.filter)?);
-    let extraneous = extraneous.map(|found| found.ruled_by(rules_there(filter.clone())));
+    let rules = extraneous.as_ref().and_then(|_| RulesThere::of(&filter));
+    let extraneous = extraneous.map(|found| found.ruled_by(rules.as_ref().map(RulesThere::below)));
     let source = policy.leaving.goes().then(|| FarSource::new(transfer.reply, policy.verify));
-    let hooks = FarHooks { source, fetched, manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
+    let hooks =
+        FarHooks { source, fetched, manifest, extraneous, rules, aside, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
     desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
     desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
@@ -564,12 +545,15 @@ impl Destination<Far> for WireLanding<'_> {
     }
 
     fn met(&self, pair: &Slot<Far>, name: Name<'_>) {
+        self.desk.hooks.rules.iter().for_each(|rules| rules.met(name, pair.dst.info.id()));
         if let Some(extraneous) = &self.desk.hooks.extraneous {
             extraneous.met(&pair.dst, name);
         }
     }
 
     fn left_out(&self, pair: &Slot<Far>, name: Name<'_>) {
+        let rules = self.desk.hooks.rules.iter();
+        rules.for_each(|rules| rules.lacks(name, pair.dst.info.id(), Reason::RulesLeftOut));
         if let Some(extraneous) = &self.desk.hooks.extraneous {
             extraneous.left_out(&pair.dst, name);
         }

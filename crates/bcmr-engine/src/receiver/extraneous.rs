@@ -94,7 +94,7 @@ pub(crate) struct Extraneous {
     spared: Option<(u64, u64)>,
     /// What runs that were killed have left goes at once.
     sweeps: bool,
-    /// Files of rules, which leave out more than the source has: as they came, they are read at the destination.
+    /// Files of rules, which leave out more than the source has: they are read at the destination, as they came.
     rules: Option<Box<RulesBelow>>,
     root: OnceLock<MirrorRoot>,
     /// Names in the directories of the destination.
@@ -447,11 +447,11 @@ impl Extraneous {
     /// is found anew.
     ///
     /// # Errors
-    /// The files cannot be read.
+    /// The files cannot be read, or are not here.
     fn ruled(&self, root: &Dir, dir: &Dir, below: &mut Below, tally: &Tally<'_>) -> Result<()> {
         let Some(rules) = self.rules.as_ref().filter(|_| !below.is_ruled) else { return Ok(()) };
-        let leaves_out = rules(root, &below.node)?;
         let names = std::mem::take(&mut below.names);
+        let Some(leaves_out) = rules(root, &below.node)? else { return Ok(()) };
         let (node, id, times) = (&below.node, below.id, below.times);
         let at = At { dir, node, id, times, created_names: &below.created_names };
         for planned in names {

@@ -14,8 +14,9 @@ use std::io;
 /// directory.
 pub(crate) type SparedBelow<'a> = dyn Fn(&[&[u8]], bool) -> bool + 'a;
 
-/// What files of rules leave out below a directory of the destination, which its names lead to from the one that is given.
-pub(crate) type RulesBelow = dyn Fn(&Dir, &Node) -> Result<Box<SparedBelow<'static>>> + Send + Sync;
+/// What files of rules leave out below a directory of the destination, which its names lead to from the one that is given. `None`
+/// where that is not known, which was told.
+pub(crate) type RulesBelow = dyn Fn(&Dir, &Node) -> Result<Option<Box<SparedBelow<'static>>>> + Send + Sync;
 
 /// What goes in one directory, where something in it stays.
 pub(crate) struct Part<'a> {

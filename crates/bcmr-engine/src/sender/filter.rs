@@ -7,7 +7,7 @@ use crate::error::{Code, Error, Op, Result};
 use crate::policy::{FilterSpec, Rule, moment};
 use crate::sender::classes;
 use bcmr_wire::message::{Entry, Kind as WireKind};
-use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// A file of rules in the tree is read as far as this (bytes).
 const IGNORE_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Files of rules in the tree. Of one directory's the last that matches decides.
+pub(crate) const RULE_FILES: [&[u8]; 2] = [b".gitignore", b".bcmrignore"];
 
 /// Bytes that all regular expressions may take once they are compiled.
 const REGEX_BYTES_MAX: usize = 8 << 20;
@@ -215,6 +218,16 @@ impl Filter {
         self.gitignore || self.bcmrignore
     }
 
+    /// Which of [`RULE_FILES`] a name is, if those are to be read.
+    pub(crate) fn rule_file(&self, name: Name<'_>) -> Option<usize> {
+        RULE_FILES.iter().zip(self.reads()).position(|(file, reads)| reads && *file == name.bytes())
+    }
+
+    /// Which of [`RULE_FILES`] are to be read.
+    fn reads(&self) -> [bool; RULE_FILES.len()] {
+        [self.gitignore, self.bcmrignore]
+    }
+
     /// Whether the entry is left out. `path` is relative to the operand.
     pub(crate) fn excludes(
         &self,
@@ -262,18 +275,28 @@ fn regexes_of(patterns: &[String]) -> std::result::Result<RegexSet, regex::Error
 }
 
 impl Filter {
-    /// Reads the files of rules that a directory has; `depth` is how many names it is below the operand. Of one directory's
-    /// the last that matches decides, and `.bcmrignore` comes last.
+    /// Reads the files of rules that a directory has; `depth` is how many names it is below the operand.
     pub(crate) fn rules_in(
         &self,
         dir: &Dir,
         depth: usize,
         above: Option<&Arc<Ignores>>,
     ) -> std::io::Result<Option<Arc<Ignores>>> {
+        self.rules_among(dir, depth, above, [true; RULE_FILES.len()])
+    }
+
+    /// The same of those files alone that are `some`.
+    pub(crate) fn rules_among(
+        &self,
+        dir: &Dir,
+        depth: usize,
+        above: Option<&Arc<Ignores>>,
+        some: [bool; RULE_FILES.len()],
+    ) -> std::io::Result<Option<Arc<Ignores>>> {
         let mut text = Vec::new();
-        for (wanted, name) in [(self.gitignore, ".gitignore"), (self.bcmrignore, ".bcmrignore")] {
-            if wanted {
-                append_file(dir, name.as_bytes(), &mut text)?;
+        for ((name, reads), is_one) in RULE_FILES.into_iter().zip(self.reads()).zip(some) {
+            if reads && is_one {
+                append_file(dir, name, &mut text)?;
             }
         }
         if text.is_empty() {

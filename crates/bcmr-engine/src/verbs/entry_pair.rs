@@ -158,6 +158,13 @@ pub(crate) trait Visit: Sync {
     fn begins(&self, _dir: &Dir, _node: &Arc<Node>, _source: (u64, u64)) -> Result<()> {
         Ok(())
     }
+    /// The source has `name` in what is `dir` at the destination; whether it is left out.
+    ///
+    /// # Errors
+    /// The directory cannot be looked at.
+    fn has(&self, _dir: &Dir, _name: Name<'_>, _is_out: bool) -> Result<()> {
+        Ok(())
+    }
     /// The source has a name, left out or not.
     fn source_has_one(&self) {}
     /// Everything was shown. Returns what is to be told as done, where that is not what was looked at.

@@ -321,6 +321,12 @@ impl<'a> Survey<'a> {
             && (stage::is_random(name) || land::is_reserved(dir, name).is_ok_and(|is_ours| is_ours))
     }
 
+    /// The source has a name.
+    fn has<S>(&self, pair: &SurveyDir<S>, name: Name<'_>, is_out: bool) {
+        let told = pair.dst.dir.as_ref().map_or(Ok(()), |dir| self.visit.has(dir, name, is_out));
+        told.unwrap_or_else(|e| self.tally.fail(e));
+    }
+
     /// Names that only the destination has in a directory all of whose names came.
     fn not_met<S: Excludes>(&self, pair: &SurveyDir<S>) -> Result<Names> {
         let mut extra = Names::default();
@@ -515,6 +521,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
     }
 
     fn met(&self, pair: &SurveyDir<S>, name: Name<'_>) {
+        self.has(pair, name, false);
         self.visit.source_has_one();
         if self.visit.wants_extra() {
             pair.dst.met(name);
@@ -522,6 +529,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
     }
 
     fn left_out(&self, pair: &SurveyDir<S>, name: Name<'_>) {
+        self.has(pair, name, true);
         match self.policy.mirror {
             Mirror::DeleteExcluded => self.visit.source_has_one(),
             _ => self.met(pair, name),

@@ -9,6 +9,7 @@ pub(crate) mod first;
 pub(crate) mod mounted;
 mod planned;
 pub(crate) mod preview;
+pub(crate) mod rules_there;
 
 use crate::disk::sys::Sys;
 use crate::error::Result;

@@ -338,6 +338,13 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
         (Code::Refused, Some(Reason::SourceIsEmpty)) => {
             hint("if all of DST is to go, bcmr remove does it", None)
         }
+        (Code::Refused, Some(Reason::RulesLeftOut)) => hint(
+            "with --include .gitignore (or .bcmrignore) these files come as well, and say there what stays",
+            None,
+        ),
+        (Code::Refused, Some(Reason::RulesToCome)) => {
+            hint("to delete the rest, once they have come, run", Some(Add::GoOn))
+        }
         (Code::Refused, Some(Reason::NotAllIsThere)) => {
             hint("once what went wrong above is mended, run", Some(Add::GoOn))
         }

@@ -582,6 +582,13 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::KeptNoMore => "what was kept of it is not there any more",
         Reason::NoReceipt => "it is no receipt of a sync",
         Reason::OtherDestination => "another directory is there than the one that was synced",
+        Reason::RulesLeftOut => {
+            "its .gitignore or .bcmrignore is itself left out, so what that keeps is not known there, and nothing below was deleted"
+        }
+        Reason::RulesToCome => {
+            "its .gitignore or .bcmrignore has yet to come, so what that keeps is not known there, and nothing below was deleted"
+        }
+        Reason::TooManyRules => "more directories have a .gitignore or .bcmrignore than are remembered",
         Reason::HoldsKept => "it holds what is kept",
         Reason::NoTrash => "there is no trash that can be used for it",
         Reason::SnapshotThere => "there is one of that moment",

@@ -304,6 +304,62 @@ fn what_only_the_source_leaves_out_is_spared() {
     }
 }
 
+/// M11: where a file of rules does not come, what it keeps is not known there: nothing below it goes, whatever deletes.
+#[test]
+fn where_rules_do_not_come_nothing_is_deleted() {
+    let left_out = [
+        (".gitignore", "*\n", "--gitignore"),
+        (".bcmrignore", "*\n", "--bcmrignore"),
+        (".gitignore", "*.o\n", "--gitignore -e .gitignore"),
+        (".gitignore", "*.o # long enough\n", "--gitignore --max-size=9"),
+    ];
+    for (dir, (file, rules, flags)) in BOTH.into_iter().flat_map(|dir| left_out.map(|case| (dir, case))) {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file(format!("s/v/{file}"), rules);
+        for name in ["s/a", "s/v/sub/b", "d/gone", "d/v/kept.o", "d/v/sub/kept", "d/v/only/kept"] {
+            tmp.file(name, name);
+        }
+        let about = format!("{dir:?} {flags}");
+        let run = |more: &str| sync(dir, &far, &tmp, &format!("{more} --max-delete=100% {flags}"), "d");
+        let told = "is itself left out";
+        let plan = run("-n --delete").code(8).says(told);
+        assert!(plan.out.contains("gone") && !plan.out.contains("kept"), "{about}: {}", plan.out);
+        for when in ["--delete=before", "--delete"] {
+            let ran = run(when).code(8).says(told);
+            assert_eq!(ran.err.matches(told).count(), 1, "{about}: {}", ran.err);
+            assert!(tmp.p("d/v/kept.o").exists() && tmp.p("d/v/sub/kept").exists(), "{about}");
+            assert!(tmp.p("d/v/only/kept").exists() && !tmp.p("d/gone").exists(), "{about}");
+        }
+        if flags != "--gitignore" {
+            continue;
+        }
+        // Once they come they are asked.
+        run("--include .gitignore --delete").ok();
+        assert!(tmp.p("d/v/kept.o").exists() && tmp.p("d/v/only/kept").exists(), "{about}");
+        run("--delete-excluded").ok();
+        assert!(names(&tmp.p("d/v")).is_empty(), "{about}");
+    }
+}
+
+/// Rules that the source does not have say nothing, and what goes first does not go by those that are about to be others.
+#[test]
+fn only_the_rules_of_the_source_are_asked() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/.gitignore", "*.o\n");
+        tmp.file("d/.gitignore", "*.c\n# other\n");
+        tmp.file("d/v/.gitignore", "!*.o\n");
+        for name in ["s/v/a", "d/v/kept.o", "d/v/gone.c"] {
+            tmp.file(name, name);
+        }
+        let run = |flags: &str| sync(dir, &far, &tmp, &format!("--gitignore {flags}"), "d");
+        run("--delete=before").code(8).says("has yet to come");
+        assert_eq!(names(&tmp.p("d/v")), [".gitignore", "a", "gone.c", "kept.o"], "{dir:?}");
+        run("--delete=before").ok();
+        assert_eq!(names(&tmp.p("d/v")), ["a", "kept.o"], "{dir:?}");
+    }
+}
+
 /// M1: a source whose disk was mounted the last time, to another machine.
 #[test]
 fn a_source_that_is_not_mounted_as_it_was_deletes_nothing_there() {

@@ -10,8 +10,7 @@ use crate::node::Node;
 use crate::policy::{Collide, Compare, CopyPolicy};
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::extraneous::{At, Extraneous, Going};
-use crate::receiver::partly::RulesBelow;
-use crate::receiver::plan::{Proof, Verdict, decide};
+use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::receiver::tree;
 use crate::tally::Tally;
 use crate::verbs::check::Check;
@@ -22,6 +21,7 @@ use crate::verbs::rivals::EntryPaths;
 use crate::verbs::survey::Survey;
 use crate::verbs::sync::ends::SyncPair;
 use crate::verbs::sync::first::DeletesFirst;
+use crate::verbs::sync::rules_there::RulesThere;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::Kind;
 use std::os::unix::ffi::OsStrExt;
@@ -90,6 +90,8 @@ pub(crate) enum Passes {
 pub(crate) struct Preview<'a> {
     check: Check<'a>,
     found: Option<Extraneous>,
+    /// What files of rules leave out, where the source is on another machine.
+    rules: Option<Arc<RulesThere>>,
     at_end: AtEnd<'a>,
     /// A run that changes nothing puts nothing anywhere.
     created_names: Arc<CreatedNames>,
@@ -99,12 +101,13 @@ impl<'a> Preview<'a> {
     /// Nothing was shown yet. The directory `kept` stays wherever it is met.
     pub(crate) fn new(check: Check<'a>, kept: Option<(u64, u64)>, at_end: AtEnd<'a>) -> Preview<'a> {
         let found = Extraneous::of(check.policy).map(|found| found.sparing(kept));
-        Preview { check, found, at_end, created_names: Arc::default() }
+        Preview { check, found, rules: None, at_end, created_names: Arc::default() }
     }
 
     /// The same, where files of rules are read at the destination.
-    pub(crate) fn ruled_by(self, rules: Option<Box<RulesBelow>>) -> Preview<'a> {
-        Preview { found: self.found.map(|found| found.ruled_by(rules)), ..self }
+    pub(crate) fn ruled_by(self, rules: Option<Arc<RulesThere>>) -> Preview<'a> {
+        let found = self.found.map(|found| found.ruled_by(rules.as_ref().map(RulesThere::below)));
+        Preview { found, rules, ..self }
     }
 
     fn tells(&self) -> bool {
@@ -132,6 +135,18 @@ impl<'a> Preview<'a> {
         found.goes(&at, name, &there, going)
     }
 
+    /// M10, M11: while a file of rules is not yet the source's, the receiver does not know what that will keep.
+    fn is_yet_to_come(&self, at: &EntryPair<'_>) -> Result<()> {
+        let (Some(rules), Some((dir, name)), false) = (&self.rules, at.above, self.tells()) else {
+            return Ok(());
+        };
+        if rules.asks(name) && !at.there.is_some_and(|there| same(&at.info, &there)) {
+            let info = dir.info().map_err(|e| Error::os(Op::Stat, at.dst_path(), e))?;
+            rules.lacks(name, info.id(), Reason::RulesToCome);
+        }
+        Ok(())
+    }
+
     /// What stands in the way of something that is no directory: gone at once if it is empty, deleted with the rest, or
     /// not to be replaced.
     fn clear(&self, at: &EntryPair<'_>) -> Result<()> {
@@ -151,6 +166,9 @@ impl<'a> Preview<'a> {
 impl Visit for Preview<'_> {
     fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
         self.source_has_one();
+        if let Err(e) = self.is_yet_to_come(at) {
+            found.push(Found::Failed(e));
+        }
         let is_over = at.info.kind == Kind::Dir && at.there.is_some_and(|there| there.kind != Kind::Dir);
         if is_over && self.goes_over() {
             // Told with what is in it.
@@ -187,6 +205,18 @@ impl Visit for Preview<'_> {
     fn begins(&self, dir: &Dir, node: &Arc<Node>, source: (u64, u64)) -> Result<()> {
         let began = self.found.as_ref().map_or(Ok(()), |found| found.begin(dir, node, source));
         began.map_err(|e| Error::os(Op::Open, node.path(), e))
+    }
+
+    fn has(&self, dir: &Dir, name: Name<'_>, is_out: bool) -> Result<()> {
+        let Some(rules) = self.rules.as_ref().filter(|rules| rules.asks(name)) else { return Ok(()) };
+        let fail = |e| Error::os(Op::Stat, self.check.root, e);
+        let id = dir.info().map_err(fail)?.id();
+        if is_out {
+            rules.lacks(name, id, Reason::RulesLeftOut)
+        } else {
+            rules.met(name, id)
+        }
+        Ok(())
     }
 
     fn source_has_one(&self) {
