@@ -583,6 +583,10 @@ impl Destination<Far> for WireLanding<'_> {
         let cleared = aside.map_or(Ok(()), |aside| aside.clears_for_dir(&above.dst, entry.to));
         cleared.inspect_err(|_| self.desk.passed_by(hand, above))?;
         let dst = match by {
+            // A mirror's directory is that very one each time, as it is for one of this machine: a mark in it would never be asked for.
+            Entering::Whole if self.policy.mirror.is_on() => {
+                above.dst.enter(self.desk.disk, entry.to, self.policy)?
+            }
             Entering::Operand | Entering::Whole | Entering::ListBase => {
                 self.desk.enter_top(&above.dst, entry.to, &src.info)?
             }

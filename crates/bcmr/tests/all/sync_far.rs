@@ -23,6 +23,22 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
+/// S11: the same command ends it, and nothing says any more that it was stopped.
+#[test]
+fn what_was_stopped_leaves_no_mark_once_it_is_complete() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/small", "small");
+        tmp.file("s/large", noise(1, 20 << 20));
+        let limited = far.lead(bcmr_after("ulimit -c 0; ulimit -f 18000", ["sync"]));
+        let ran = dir.ends(limited, &far, &tmp.p("s"), &tmp.p("d")).run();
+        assert!(ran.code != 0 && tmp.p("d").exists(), "{dir:?}: {ran:?}");
+        sync(dir, &far, &tmp, "").ok();
+        alike(&tmp, &format!("{dir:?}"));
+        assert_no_litter(&tmp.p("d"));
+    }
+}
+
 #[test]
 fn contents_and_attributes_arrive_and_what_only_the_destination_has_goes() {
     for dir in BOTH {
