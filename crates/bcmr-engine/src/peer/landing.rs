@@ -362,6 +362,9 @@ impl WireLanding<'_> {
         let (info, attributes) = (meta.info, Attributes::Carried(&meta.attrs));
         let entry = Candidate { name, to, info, body, attributes, way, is_at_hand: false };
         match wanted {
+            LandVerdict::Land(there) if self.reads_bases() => {
+                self.desk.like_basis_or_new(slot, entry, there).map(Some)
+            }
             LandVerdict::Land(there) => self.desk.job(slot, entry, there).map(Some),
             LandVerdict::Doubt => {
                 let job = self.desk.plan(slot, entry);
@@ -371,6 +374,11 @@ impl WireLanding<'_> {
                 job
             }
         }
+    }
+
+    /// Whether earlier copies are compared with contents, once these come.
+    fn reads_bases(&self) -> bool {
+        self.policy.collide == Collide::IfContentDiffers && !self.policy.bases.is_empty()
     }
 
     /// Whether what is there may be made use of: what is written into, or added to, is not what it was by the time that it
@@ -818,7 +826,8 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
 
     fn is_late(&self, meta: &Meta, wanted: LandVerdict) -> bool {
         let sessions = self.policy.resume.has_sessions() && meta.info.size > self.policy.checkpoint_bytes;
-        sessions || !matches!(wanted, LandVerdict::Land(_)) || self.policy.resume.appends()
+        let compares = !matches!(wanted, LandVerdict::Land(_)) || self.reads_bases();
+        sessions || compares || self.policy.resume.appends()
     }
 
     fn land_large(

@@ -259,11 +259,21 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 return Ok(true);
             }
         };
-        jobs.push(match self.basis(pair, &entry)? {
-            Some(dir) => self.like_basis(pair, entry, there, dir)?,
-            None => self.job(pair, entry, there)?,
-        });
+        jobs.push(self.like_basis_or_new(pair, entry, there)?);
         Ok(true)
+    }
+
+    /// What lands `entry`, whose content is at hand: by an earlier copy of it, if there is one.
+    pub(crate) fn like_basis_or_new<'n>(
+        &self,
+        pair: &'n Slot<S, D>,
+        entry: Candidate<'n, D>,
+        there: Option<Info>,
+    ) -> Result<Job<'n, D>> {
+        match self.basis(pair, &entry)? {
+            Some(dir) => self.like_basis(pair, entry, there, dir),
+            None => self.job(pair, entry, there),
+        }
     }
 
     /// The earlier copy that has `entry` as it is at the source, attributes and all.

@@ -200,6 +200,42 @@ fn earlier_copies_there_are_linked_to() {
     assert!(!tmp.p("one/snaps").exists() && !tmp.p("one/old").exists());
 }
 
+/// With `--checksum` it is content that decides, small and large: an earlier copy that only looks the same is none.
+#[test]
+fn earlier_copies_with_the_same_content_are_linked_to() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        source(&tmp);
+        tmp.file("s/resumed", noise(5, 17 << 20));
+        let base = format!("--link-dest {}", tmp.p("one").display());
+        let run = |flags: &str, to: &str| sync(dir, &far, &tmp, flags, to).ok();
+        run("", "one");
+        for name in ["b", "large", "resumed"] {
+            let (file, was) = (tmp.p("one").join(name), fs::metadata(tmp.p("s").join(name)).unwrap());
+            let mut bytes = fs::read(&file).unwrap();
+            bytes[0] ^= 1;
+            fs::write(&file, bytes).unwrap();
+            fs::File::open(&file).unwrap().set_modified(was.modified().unwrap()).unwrap();
+        }
+        run(&format!("-c {base}"), "two");
+        alike(&tmp.p("s"), &tmp.p("two"));
+        for (name, shared) in
+            [("a", true), ("sub/c", true), ("b", false), ("large", false), ("resumed", false)]
+        {
+            let same = inode(&tmp.p("one").join(name)) == inode(&tmp.p("two").join(name));
+            assert_eq!(same, shared, "{dir:?} {name}");
+        }
+        for day in ["1", "2"] {
+            run(&format!("-c --snapshot --at 2026-01-0{day}"), "snaps");
+        }
+        let of = |day: &str| tmp.p(format!("snaps/2026-01-0{day}T000000Z"));
+        alike(&tmp.p("s"), &of("2"));
+        for name in ["a", "b", "large", "resumed", "sub/deep/d"] {
+            assert_eq!(inode(&of("1").join(name)), inode(&of("2").join(name)), "{dir:?} {name}");
+        }
+    }
+}
+
 #[test]
 fn what_is_replaced_there_is_kept_there_and_undone_there() {
     let (far, tmp) = (Far::pipe(), Tmp::new());
