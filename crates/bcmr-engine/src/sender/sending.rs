@@ -26,8 +26,8 @@ use fastcopy::clock::thread_time;
 use fastcopy::dir::Name;
 use fastcopy::meta::Info;
 use fastcopy::xattr::XattrBuffer;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -123,6 +123,8 @@ pub(super) struct Sending<'a> {
     began: Instant,
     found_items: AtomicU64,
     found_bytes: AtomicU64,
+    /// A name that the filter leaves out was met.
+    has_left_out: AtomicBool,
 }
 
 impl<'a> Sending<'a> {
@@ -149,6 +151,7 @@ impl<'a> Sending<'a> {
             began: Instant::now(),
             found_items: AtomicU64::new(0),
             found_bytes: AtomicU64::new(0),
+            has_left_out: AtomicBool::new(false),
         })
     }
 
@@ -181,11 +184,17 @@ impl<'a> Sending<'a> {
             let names = vec![name.bytes()];
             self.send(&Message::LeftOut { dir: place.id, names }).is_ok()
         };
-        if let Some(place) = place.filter(|_| !(is_mirror && by_name)) {
-            let tells = is_mirror && self.push.how.names_left_out;
-            if !(tells && is_named(place) || policy.dry_run) {
+        let tells = is_mirror && self.push.how.names_left_out;
+        if let Some(place) = place.filter(|_| is_mirror && by_name) {
+            // M1: a source of which all is left out is not empty. One name says so.
+            if tells && policy.mirror.deletes() && !self.has_left_out.swap(true, Relaxed) && !is_named(place)
+            {
                 place.mark_incomplete();
             }
+        } else if let Some(place) = place
+            && !(tells && is_named(place) || policy.dry_run)
+        {
+            place.mark_incomplete();
         }
         self.push.observer.excluded(&|| src.node.join(name));
     }

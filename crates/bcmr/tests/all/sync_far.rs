@@ -114,6 +114,33 @@ fn an_empty_source_and_one_that_cannot_be_read_delete_nothing() {
     }
 }
 
+/// M1: a source of which a filter leaves out all is not empty, wherever it is.
+#[test]
+fn a_source_of_which_all_is_left_out_is_not_empty() {
+    for dir in [None, Some(Dir::Put), Some(Dir::Get)] {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        let run = |flags: &str| {
+            let words = flags.split_whitespace();
+            match dir {
+                None => bcmr(["sync"]).args(words).args([tmp.p("s"), tmp.p("d")]).run(),
+                Some(dir) => sync(dir, &far, &tmp, flags),
+            }
+        };
+        for name in ["s/a.o", "d/a.o", "d/b.o", "d/c"] {
+            tmp.file(name, name);
+        }
+        run("--delete -e *.o").ok();
+        assert_eq!(names(&tmp.p("d")), ["a.o", "b.o"], "{dir:?}");
+        assert!(run("-n --delete-excluded -e *.o").ok().out.contains("a.o"), "{dir:?}");
+        run("--delete-excluded -e *.o").ok();
+        assert!(names(&tmp.p("d")).is_empty(), "{dir:?}");
+        tmp.file("d/c", "c");
+        run("--delete=before -e *").ok();
+        run("--delete=before --delete-excluded -e *").ok();
+        assert!(names(&tmp.p("d")).is_empty(), "{dir:?}");
+    }
+}
+
 #[test]
 fn what_is_in_the_way_goes_first_and_the_same_command_brings_the_rest() {
     for dir in BOTH {
