@@ -62,6 +62,8 @@ pub struct Show {
     pub again: Again,
     /// What was typed.
     pub line: Vec<OsString>,
+    /// It does what was written down earlier (`sync --apply`), with the options of then.
+    pub from_plan: bool,
     /// What was there was trusted unread (`--fast`).
     pub fast: bool,
     /// How what landed was read back before it got its name.

@@ -89,7 +89,7 @@ impl Told {
     }
 
     fn typed(&self) -> Typed<'_> {
-        Typed { verb: self.verb, again: Again::Same, line: &self.line, new_target: false }
+        Typed { verb: self.verb, again: Again::Same, line: &self.line, new_target: false, from_plan: false }
     }
 
     /// The first line, where it is one of JSON.

@@ -348,6 +348,13 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
         (Code::Refused, Some(Reason::NotAllIsThere)) => {
             hint("once what went wrong above is mended, run", Some(Add::GoOn))
         }
+        (Code::InTheWay, Some(Reason::HoldsKept)) => hint(
+            "move away what it holds that is kept; what a filter leaves out goes as well with --delete-excluded",
+            None,
+        ),
+        (Code::InTheWay, Some(Reason::OutOfTheWay)) => {
+            hint("the same sync, once more, brings what was behind them", None)
+        }
         (Code::InTheWay, _) => hint(
             "a directory that holds something is replaced only where things may be deleted; to allow it, run",
             Some(Add::Flags(&["--delete"])),
@@ -393,12 +400,24 @@ pub fn advice(typed: &[OsString], again: Again, new_target: bool, hint: &Hint) -
     }
 }
 
+/// The same where what was typed names a plan: that is done with the options of then, and as nothing has changed since.
+fn advice_of_plan(hint: &Hint) -> String {
+    let flags = match hint.add {
+        None => return hint.words.to_owned(),
+        Some(Add::Flags(flags)) => format!(" with {}", flags.join(" ")),
+        Some(Add::GoOn) => String::new(),
+    };
+    format!("{} the command that made the plan{flags}, and apply the new one", hint.words)
+}
+
 /// What was typed, as far as hints need it.
 #[derive(Clone, Copy)]
 pub struct Typed<'a> {
     pub verb: Verb,
     pub again: Again,
     pub line: &'a [OsString],
+    /// It does what was written down earlier.
+    pub from_plan: bool,
     /// The destination was no directory when the run began.
     pub new_target: bool,
 }
@@ -406,7 +425,8 @@ pub struct Typed<'a> {
 impl Show {
     /// What was typed, for hints; `new_target`: the destination was no directory when the run began.
     pub fn typed(&self, new_target: bool) -> Typed<'_> {
-        Typed { verb: self.verb, again: self.again, line: &self.line, new_target }
+        let Show { verb, again, from_plan, .. } = *self;
+        Typed { verb, again, line: &self.line, from_plan, new_target }
     }
 }
 
@@ -414,6 +434,9 @@ impl Typed<'_> {
     /// What to do about an error, as a whole command where one does it.
     pub fn advice(&self, e: &Error) -> Option<String> {
         let hint = hint(self.verb, self.again, e)?;
+        if self.from_plan {
+            return Some(advice_of_plan(&hint));
+        }
         // A special file that was named is refused before anything is made for it.
         let is_named = e.code == Code::Special && self.line.iter().any(|word| Path::new(word) == e.path);
         Some(advice(self.line, self.again, self.new_target && !is_named, &hint))
@@ -1299,6 +1322,21 @@ mod tests {
             warning(&BCMR, &e),
             "bcmr: warning: cannot copy 'x': owner not kept: Operation not permitted"
         );
+    }
+
+    /// What names a plan takes no further options, and does not do a second time what it did.
+    #[test]
+    fn a_hint_about_a_plan_is_about_the_command_that_made_it() {
+        let line = ["b", "sync", "--apply", "p"].map(OsString::from);
+        let (verb, again, new_target) = (Verb::Sync, Again::Resume, false);
+        let typed = Typed { verb, again, line: &line, from_plan: true, new_target };
+        for (code, op, want) in [
+            (Code::Limit, Op::Open, "or run the command that made the plan with -j1, and apply the new one"),
+            (Code::NoSpace, Op::Write, "then run the command that made the plan, and apply the new one"),
+        ] {
+            let said = typed.advice(&Error::ours(code, op, "x", Reason::Said.about(""))).unwrap();
+            assert!(said.ends_with(want), "{said}");
+        }
     }
 
     #[test]

@@ -669,6 +669,7 @@ pub mod tests {
             watched: false,
             again: Again::Same,
             line: Vec::new(),
+            from_plan: false,
             fast: false,
             verify: bcmr_engine::policy::Verify::Off,
             bar_color: false,

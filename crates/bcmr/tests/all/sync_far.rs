@@ -150,7 +150,7 @@ fn what_is_in_the_way_goes_first_and_the_same_command_brings_the_rest() {
         }
         sync(dir, &far, &tmp, "").code(1).says("cannot overwrite a directory");
         assert_eq!(text(&tmp.p("d/file/full/in")), "d/file/full/in");
-        sync(dir, &far, &tmp, "--delete").code(1).says("still to come");
+        sync(dir, &far, &tmp, "--delete").code(1).says("still to come").says("once more");
         sync(dir, &far, &tmp, "--delete").ok();
         alike(&tmp, &format!("{dir:?}"));
     }

@@ -256,6 +256,7 @@ fn what_the_filter_leaves_out_is_not_replaced_with_the_directory_that_it_is_in()
     tmp.file("d/k/work.o", "work");
     let ran = sync(&tmp, "--delete -e *.o s d");
     assert_ne!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("--delete-excluded") && !ran.err.contains("run: "), "{}", ran.err);
     assert_eq!(text(&tmp.p("d/k/work.o")), "work");
     sync(&tmp, "--delete-excluded -e *.o s d").ok();
     assert_eq!(text(&tmp.p("d/k")), "new");

@@ -109,6 +109,7 @@ pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, en
         watched: env.stderr_tty,
         again,
         line: env.line.clone(),
+        from_plan: false,
         fast: false,
         verify: Verify::Off,
         collide: Collide::Replace,

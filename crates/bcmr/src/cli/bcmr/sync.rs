@@ -298,6 +298,7 @@ pub fn as_planned(
     env: &Env,
 ) -> Result<(SyncRequest, Show), Usage> {
     let (request, show) = request(&done(planned, now), env)?;
+    let show = Show { from_plan: true, ..show };
     Ok((SyncRequest { plan: SyncPlan::Apply(file.to_owned()), ..request }, show))
 }
 
@@ -309,9 +310,13 @@ pub fn remote_as_planned(
     mut places: impl FnMut(&SyncArgs) -> Result<Places, Usage>,
     (config, env): (&Config, &Env),
 ) -> Result<(RemoteJob, RemoteJob), Usage> {
-    let look = remote(&planned, places(&planned)?, config, env)?;
+    let as_planned = |args: &SyncArgs, places| {
+        let job = remote(args, places, config, env)?;
+        Ok(RemoteJob { show: Show { from_plan: true, ..job.show }, ..job })
+    };
+    let look = as_planned(&planned, places(&planned)?)?;
     let done = done(planned, now);
-    let job = remote(&done, places(&done)?, config, env)?;
+    let job = as_planned(&done, places(&done)?)?;
     Ok((RemoteJob { plan: SyncPlan::Apply(file.to_owned()), ..look }, job))
 }
 
