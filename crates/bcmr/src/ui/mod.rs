@@ -199,6 +199,8 @@ struct Screen {
     gathered: Option<Gathered>,
     /// Attributes that could not be kept so far.
     losses: Losses,
+    /// Items that failed so far, and with what codes, each once.
+    failed: (u64, Vec<Code>),
     /// The progress line stands on the terminal.
     drawn: bool,
     /// A question stands on the terminal, so nothing may be drawn.
@@ -208,6 +210,13 @@ struct Screen {
 }
 
 impl Screen {
+    fn has_failed(&mut self, code: Code) {
+        self.failed.0 += 1;
+        if !self.failed.1.contains(&code) {
+            self.failed.1.push(code);
+        }
+    }
+
     fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             self.err.raw(&self.bar.clear(stderr_columns()));
@@ -243,6 +252,9 @@ impl Ui<'_> {
         screen.clear();
         if let Event::Failed(e) | Event::Warning(e) = &event {
             screen.losses.add(e);
+        }
+        if let Event::Failed(e) = &event {
+            screen.has_failed(e.code);
         }
         if let Some(gathered) = &mut screen.gathered {
             gathered.event(self.show.voice, &event);
@@ -318,6 +330,7 @@ impl<'a> Ui<'a> {
                 bar: Bar::new(show.bar_color, show.signs),
                 gathered: show.report.is_some().then(Gathered::default),
                 losses: Losses::default(),
+                failed: (0, Vec::new()),
                 drawn: false,
                 asking: false,
                 lent: false,
@@ -471,7 +484,10 @@ impl<'a> Ui<'a> {
                     screen.err.line(&say::error(show.voice, &e));
                 }
                 let exit = say::exit_code_of(&show.voice.exits, show.verb, &e);
-                let summary = Summary { failed: 1, codes: vec![e.code], ..Summary::default() };
+                // Items may have failed before what ended it all.
+                screen.has_failed(e.code);
+                let (failed, codes) = std::mem::take(&mut screen.failed);
+                let summary = Summary { failed, codes, ..Summary::default() };
                 if show.json {
                     screen.out.line(&json::event(&show.typed(screen.plain.new_target), &Event::Failed(e)));
                 } else {

@@ -144,6 +144,25 @@ fn listed_names_come_or_are_refused() {
     assert!(said.lines().count() < 5 && said.contains("host:base"), "{said}");
 }
 
+/// An item that failed is counted although the other side gives the whole run up after it.
+#[test]
+fn failures_before_the_end_are_counted() {
+    let place = Place::new();
+    let outcome = place.attack("given up", &["copy", "--json", "-r", "host:x", "DST"], |w| {
+        w.transfer();
+        w.say(&operand(1, dir(b"x")));
+        let trouble = |code| Trouble { code, op: 1, path: b"x/f", note: Note::default(), errno: 0 };
+        let [item, all] = [3, 7].map(trouble);
+        w.say(&Message::Trouble(item.clone()));
+        w.say(&Message::Error(all));
+        w.hold();
+    });
+    let said = String::from_utf8(outcome.failed_or_json(true).out).unwrap();
+    assert_eq!(said.matches(r#""event":"failed""#).count(), 2, "{said}");
+    assert!(said.contains(r#""failed":2"#), "{said}");
+    assert!(said.contains(r#""codes":["in-the-way","no-space"]"#), "{said}");
+}
+
 /// Filters hold here too: a name that was left out is a breach, whatever it is sent as.
 #[test]
 fn names_that_were_left_out() {
