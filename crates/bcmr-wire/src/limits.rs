@@ -157,6 +157,8 @@ pub const STALL_MS: u64 = 120_000;
 pub const WORKS_MS: u64 = 3_600_000;
 /// Milliseconds of silence after which the peer is given up.
 pub const DEAD_MS: u64 = 30_000;
+/// Milliseconds within which a connection beside the first has to be there: ssh asks for no password there.
+pub const FURTHER_MS: u64 = 30_000;
 
 // Whatever is sent whole fits into a frame with all that stands before it.
 const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
@@ -182,6 +184,8 @@ const _: () = assert!(BLOCK_BYTES.is_multiple_of(PIECE_BYTES_MAX) && SMALL_FILE_
 const _: () = assert!(DEDUP_BYTES_MIN >= BLOCK_BYTES && DEDUP_BYTES_MIN.is_multiple_of(BLOCK_BYTES));
 // One lost ping is no dead peer; a stranger is gone before a friend gives up.
 const _: () = assert!(DEAD_MS >= 3 * PING_MS && STRANGER_MS < REACH_MS);
+// While further connections are waited for nothing moves over the first.
+const _: () = assert!(FURTHER_MS < STALL_MS);
 // The index of a stream is one byte in the keys of the direct data plane.
 const _: () = assert!(STREAMS_MAX < 256);
 // A batch of small files is never so large that its window alone fills memory with names.

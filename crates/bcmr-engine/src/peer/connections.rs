@@ -109,7 +109,8 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
             let (token, configured) = (&token, configured.clone());
             std::thread::Builder::new().spawn_scoped(scope, move || {
                 let token = (token, index as u64);
-                transport::connect_further(address, way, features, token, configured, watch.cancel)
+                let within = transport::FURTHER_MAX;
+                transport::connect_further(address, way, features, token, configured, within, watch.cancel)
             })
         };
         let threads: Vec<_> = (1..wanted).map(one).collect();

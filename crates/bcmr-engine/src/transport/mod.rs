@@ -24,6 +24,7 @@ use crate::trouble::{TroubleBuf, error_of};
 use bcmr_wire::code;
 use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::handshake::{self, Features, wide};
+use bcmr_wire::limits::FURTHER_MS;
 use bcmr_wire::message::{AtOnce, Hash, Hello, Message, Trouble, kind};
 use bcmr_wire::state::State;
 use conn::{FrameBuf, Heard, Packet, Timeouts};
@@ -51,6 +52,8 @@ const LOGIN_MAX: Duration = Duration::from_secs(30);
 /// How long an answer to the greeting may take, with all that a person types before: servers give up such a connection
 /// after two minutes themselves.
 const GREETING_MAX: Duration = Duration::from_secs(600);
+/// The same of a connection beside the first, with its place among the others: ssh asks for nothing there.
+pub(crate) const FURTHER_MAX: Duration = Duration::from_millis(FURTHER_MS);
 
 /// The other side, with all its streams. Stream 0 carries control.
 pub(crate) struct Peer {
@@ -219,7 +222,8 @@ fn connect_as(
     let configured = ssh::configured_for(address, way, nth, load);
     let (stream, carrier) = ssh::start(address, way, nth, configured)?;
     let (offered, hello) = greeting(terms.offered, terms.at_once, &address.host)?;
-    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, cancel)?;
+    let until = Instant::now() + GREETING_MAX;
+    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, until, cancel)?;
     let agreed = settle(offered, terms.required, hello, &welcome, &address.host)?;
     drop(welcome);
     if agreed.serves_at_once() {
@@ -235,7 +239,7 @@ fn connect_as(
 }
 
 /// One connection more, which becomes stream `index` of the peer that gave out the token. Takes as long as ssh takes to
-/// connect. `configured` is what ssh makes of its configuration.
+/// connect, and `within` at most. `configured` is what ssh makes of its configuration.
 ///
 /// # Errors
 /// As [`connect`]; the peer is not touched by any of them.
@@ -245,33 +249,46 @@ pub(crate) fn connect_further(
     ours: Features,
     (token, index): (&Token, u64),
     configured: Option<Configured>,
+    within: Duration,
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier), Error> {
+    let until = Instant::now() + within;
     let (stream, carrier) = ssh::start(address, way, Nth::Further, configured)?;
     let (ours, hello) = greeting(ours, None, &address.host)?;
     let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
     // Both in one go: a round trip less.
-    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &frames_of(&join)?, cancel)?;
+    let join = frames_of(&join)?;
+    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &join, until, cancel)?;
     settle(ours, Features::NONE, hello, &welcome, &address.host)?;
-    match stream.inbox.recv()? {
-        Some(frame) if frame.kind() == kind::OK => {
-            stream.settle(State::Quiet);
-            Ok((stream, carrier))
+    let lost = |reason| Error::ours(Code::Lost, Op::ConnectTo, &address.host, reason);
+    loop {
+        match stream.inbox.recv_timeout(LOOK)? {
+            Heard::Frame(frame) if frame.kind() == kind::OK => {
+                stream.settle(State::Quiet);
+                return Ok((stream, carrier));
+            }
+            Heard::Frame(frame) => return Err(unexpected(&frame, &address.host)),
+            Heard::Ended => return Err(lost(Reason::DidNotJoin)),
+            Heard::Nothing if cancel.is_set() => return Err(stopped(&address.host)),
+            Heard::Nothing if Instant::now() > until => return Err(lost(Reason::NoAnswerYet)),
+            Heard::Nothing => {}
         }
-        Some(frame) => Err(unexpected(&frame, &address.host)),
-        None => Err(Error::ours(Code::Lost, Op::ConnectTo, &address.host, Reason::DidNotJoin)),
     }
 }
 
-/// Sends the greeting and waits for the answer, however long a person takes to type a password.
+fn stopped(host: &str) -> Error {
+    Error::ours(Code::Interrupted, Op::ConnectTo, host, Reason::Interrupted)
+}
+
+/// Sends the greeting and waits for the answer.
 fn greet(
     stream: Stream,
     carrier: Carrier,
     hello: Vec<u8>,
     behind: &[u8],
+    until: Instant,
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier, FrameBuf), Error> {
-    let until = Instant::now() + GREETING_MAX;
     let mut frames = hello;
     frames.extend_from_slice(behind);
     // When it cannot be sent, what comes back says why.
@@ -283,14 +300,7 @@ fn greet(
                 carrier.note_login();
                 return Ok((stream, carrier, frame));
             }
-            Ok(Heard::Nothing) if cancel.is_set() => {
-                return Err(Error::ours(
-                    Code::Interrupted,
-                    Op::ConnectTo,
-                    carrier.name(),
-                    Reason::Interrupted,
-                ));
-            }
+            Ok(Heard::Nothing) if cancel.is_set() => return Err(stopped(carrier.name())),
             Ok(Heard::Nothing) if carrier.login().waits().is_some_and(|time| time > LOGIN_MAX) => {
                 let text = carrier.login().text().unwrap_or_default();
                 let note = Reason::LoginWithoutAnswer.about(text);
@@ -802,5 +812,28 @@ mod tests {
             &cancel,
         );
         assert_eq!(e.err().unwrap().code, Code::Interrupted);
+    }
+
+    /// A firewall may let the first connection through and drop what comes after it; one may also stop behind the greeting.
+    #[test]
+    fn a_further_connection_is_not_waited_for_without_end() {
+        let tmp = tempfile::tempdir().unwrap();
+        let file = tmp.path().join("welcome");
+        let welcome = Message::Welcome(handshake::hello(OURS, [1; 32], b"bcmr 9", None));
+        std::fs::write(&file, frames_of(&welcome).unwrap()).unwrap();
+        let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
+        let token = Token { secret: [1; 32], path: "/nowhere".into() };
+        let until_let_go = "cat >/dev/null; kill -KILL $$";
+        for script in [until_let_go.to_owned(), format!("cat {}; {until_let_go}", file.display())] {
+            let further = |within, cancel: &Cancel| {
+                let joins = (&token, 1);
+                connect_further(&address, &way(&script), OURS, joins, None, within, cancel).err().unwrap()
+            };
+            let e = further(Duration::ZERO, &Cancel::new());
+            assert_eq!((e.code, e.why()), (Code::Lost, Reason::NoAnswerYet.into()), "{script}");
+            let stopped = Cancel::new();
+            stopped.set();
+            assert_eq!(further(FURTHER_MAX, &stopped).code, Code::Interrupted, "{script}");
+        }
     }
 }
