@@ -12,7 +12,7 @@ use crate::say;
 use crate::ui::writer::{self, Sink};
 use crate::usage::Usage;
 use crate::voice::BCMR;
-use bcmr_engine::error::{Code, Error, Op, Result};
+use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::peer::{ssh_said, verb_words};
 use bcmr_engine::remote::{Address, Way};
 use std::ffi::OsString;
@@ -25,8 +25,9 @@ const LOGIN_BYTES_MAX: usize = 64 << 10;
 /// One line of what is said there, and what is kept of what was said before it began.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const HELD_LINES_MAX: usize = 100;
-/// What ssh itself exits with.
+/// What ssh itself exits with, and a shell from here on where a signal has ended what it ran.
 const EXIT_SSH: i32 = 255;
+const EXIT_SIGNAL: i32 = 129;
 
 /// Lines of standard error: held until bcmr has begun there, as they may say why it does not.
 #[derive(Default)]
@@ -89,12 +90,13 @@ pub fn attempt(address: &Address, way: &Way, told: &[u8]) -> Result<u8> {
             let (code, note) = ssh_said(&held);
             Err(Error::ours(code, Op::ConnectTo, machine, note))
         }
-        (false, _) => {
+        // One that was killed before it began says nothing of what it knows.
+        (_, None) | (true, Some(EXIT_SSH)) | (false, Some(EXIT_SIGNAL..)) => {
+            Err(Error::ours(Code::Lost, Op::TalkTo, machine, Reason::PeerLeft))
+        }
+        (false, Some(_)) => {
             let why = if held.is_empty() { "it does not know --via-source".to_owned() } else { held };
             Err(Error::ours(Code::NoPeer, Op::UseBcmrOn, machine, why))
-        }
-        (true, Some(EXIT_SSH) | None) => {
-            Err(Error::ours(Code::Lost, Op::TalkTo, machine, bcmr_engine::error::Reason::PeerLeft))
         }
         (true, Some(code)) => Ok(u8::try_from(code).unwrap_or(BCMR.exits.some_failed)),
     }
@@ -111,11 +113,14 @@ fn pass_on(out: impl Read, said: &Mutex<Said>) -> bool {
     lines(out, |line| {
         if has_begun {
             sink.line(&names::text(&String::from_utf8_lossy(line)));
-        } else if login <= LOGIN_BYTES_MAX && line == GREETING {
+            return;
+        }
+        // What a login prints last need not end its line.
+        let printed = line.strip_suffix(GREETING);
+        login += printed.unwrap_or(line).len();
+        if printed.is_some() && login <= LOGIN_BYTES_MAX {
             has_begun = true;
             locked(said).begin();
-        } else {
-            login += line.len();
         }
     });
     sink.flush();
