@@ -22,12 +22,14 @@ pub(crate) fn end_refused(streams: &[Stream]) -> Result<()> {
     let beside = if ended == Some(State::SendEnded) { State::SendsBeside } else { State::ReceivesBeside };
     streams.iter().skip(1).for_each(|stream| stream.enter(beside));
     let done = drain_until_done(streams)?;
-    if done.iter().all(|done| *done) { Ok(()) } else { Err(unanswered()) }
+    if done.iter().all(|done| *done) { Ok(()) } else { Err(unanswered(streams)) }
 }
 
 /// The other side has not acknowledged how a transfer ended.
-pub(crate) fn unanswered() -> Error {
-    Error::ours(Code::Lost, Op::TalkTo, "", Reason::LastMessageUnanswered)
+pub(crate) fn unanswered(streams: &[Stream]) -> Error {
+    let why = Reason::LastMessageUnanswered;
+    let nobody = || Error::ours(Code::Lost, Op::TalkTo, "", why);
+    streams.first().map_or_else(nobody, |first| first.inbox.lost(why))
 }
 
 /// Drops what still comes until the other side has said its last message, or for so long. Whether that came, stream by

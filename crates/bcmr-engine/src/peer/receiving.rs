@@ -118,8 +118,8 @@ pub(super) fn summary_message(s: &Summary) -> Message<'static> {
 
 /// The next frame of stream 0 after all was received, those that waited first. `None`: there was none for a while.
 fn next_frame(deferred: &DeferredFrames, streams: &[Stream], reply: &Reply) -> Result<Option<FrameBuf>> {
-    let lost = || Error::ours(Code::Lost, Op::ReceiveFrom, "the other side", Reason::PeerLeft);
-    let first = streams.first().ok_or_else(lost)?;
+    let none = || Error::ours(Code::Io, Op::Receive, "", Reason::NoStream);
+    let first = streams.first().ok_or_else(none)?;
     let heard = match deferred.waiting() {
         Some(heard) => heard?,
         None => {
@@ -130,7 +130,7 @@ fn next_frame(deferred: &DeferredFrames, streams: &[Stream], reply: &Reply) -> R
     match heard {
         Heard::Nothing => Ok(None),
         Heard::Frame(frame) => Ok(Some(frame)),
-        Heard::Ended => Err(lost()),
+        Heard::Ended => Err(first.inbox.lost(Reason::PeerLeft)),
     }
 }
 
@@ -289,8 +289,10 @@ impl<R: MessageHandler> Receiving<'_, R> {
                     }
                 }
                 Ok(Heard::Ended) => {
-                    let note = Reason::PeerLeft;
-                    self.fail(Error::ours(Code::Lost, Op::ReceiveFrom, "the other side", note));
+                    self.streams
+                        .iter()
+                        .take(1)
+                        .for_each(|first| self.fail(first.inbox.lost(Reason::PeerLeft)));
                 }
                 Err(e) => self.fail(e),
             }

@@ -308,9 +308,7 @@ impl Relaying<'_> {
             let went_on = match inbox.recv_timeout(LOOK) {
                 Ok(Heard::Nothing) => Ok(true),
                 Ok(Heard::Frame(frame)) => take(&frame),
-                Ok(Heard::Ended) => {
-                    Err(Error::ours(Code::Lost, Op::TalkTo, &self.source.host, Reason::PeerLeft))
-                }
+                Ok(Heard::Ended) => Err(inbox.lost(Reason::PeerLeft)),
                 Err(e) => Err(e),
             };
             match went_on {

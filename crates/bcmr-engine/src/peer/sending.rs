@@ -2,7 +2,7 @@
 //!
 //! Must not know what is sent.
 
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::policy::CopyPolicy;
 use crate::sender::announce::ToSend;
@@ -52,7 +52,7 @@ impl Out for StreamOut<'_> {
 
 /// The frames of several streams, merged into one queue.
 struct MergedFrames<'s> {
-    from: Receiver<Result<Option<FrameBuf>>>,
+    from: Receiver<Result<FrameBuf>>,
     over: &'s AtomicBool,
 }
 
@@ -89,19 +89,19 @@ fn with_merged_frames<T>(streams: &[Stream], run: impl FnOnce(&mut MergedFrames<
 }
 
 /// Forwards frames of one stream into the queue until the transfer ends.
-fn forward_frames(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, over: &AtomicBool) {
+fn forward_frames(inbox: &Inbox, give: &SyncSender<Result<FrameBuf>>, over: &AtomicBool) {
     let pulse = inbox.pulse();
     let _works = pulse.works();
     while !over.load(Ordering::Relaxed) {
         let said = match inbox.recv_timeout(LOOK) {
             Ok(Heard::Nothing) => continue,
-            Ok(Heard::Frame(frame)) => Ok(Some(frame)),
-            Ok(Heard::Ended) => Ok(None),
+            Ok(Heard::Frame(frame)) => Ok(frame),
+            Ok(Heard::Ended) => Err(inbox.lost(Reason::ClosedByPeer)),
             Err(e) => Err(e),
         };
         // What follows the last message of a transfer is a request, and not for us.
         let over = |frame: &FrameBuf| matches!(frame.kind(), kind::SUMMARY | kind::ERROR | kind::DONE);
-        let last = !matches!(&said, Ok(Some(frame)) if !over(frame));
+        let last = !matches!(&said, Ok(frame) if !over(frame));
         if give.send(said).is_err() || last {
             return;
         }
@@ -111,11 +111,10 @@ fn forward_frames(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, ov
 impl Feed for MergedFrames<'_> {
     fn next(&mut self, wait: Duration, take: &mut dyn FnMut(u8, &[u8])) -> Result<Fed> {
         match self.from.recv_timeout(wait) {
-            Ok(Ok(Some(frame))) => {
+            Ok(Ok(frame)) => {
                 take(frame.kind(), frame.payload());
                 Ok(Fed::Frame)
             }
-            Ok(Ok(None)) => Ok(Fed::Ended),
             Ok(Err(e)) => Err(e),
             Err(RecvTimeoutError::Timeout) => Ok(Fed::Nothing),
             Err(RecvTimeoutError::Disconnected) => {

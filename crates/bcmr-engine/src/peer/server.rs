@@ -298,7 +298,7 @@ impl Serving {
             };
             match done {
                 Ok(()) if peer.streams.first().is_some_and(|first| first.state().has_ended()) => {
-                    return Err(unanswered());
+                    return Err(unanswered(&peer.streams));
                 }
                 Ok(()) => {}
                 Err(e) if matches!(e.code, Code::Protocol | Code::Lost) => return Err(e),

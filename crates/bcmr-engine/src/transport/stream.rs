@@ -173,6 +173,11 @@ impl Inbox {
         }
     }
 
+    /// The other side is gone, whose name this knows.
+    pub(crate) fn lost(&self, why: Reason) -> Error {
+        Error::ours(Code::Lost, Op::TalkTo, self.raw.name(), why)
+    }
+
     /// As [`conn::RawInbox::pulse`].
     pub(crate) fn pulse(&self) -> Arc<Pulse> {
         self.raw.pulse()

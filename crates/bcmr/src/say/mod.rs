@@ -383,8 +383,8 @@ impl Hint {
 
 /// A hint, whole: its command is what was typed and what that lacks. `new_target`: the destination was no directory
 /// when the run began, and may be one now; then it is that very name that is meant.
-pub fn advice(typed: &[OsString], again: Again, new_target: bool, hint: &Hint) -> String {
-    let words = match machine(typed) {
+pub fn advice(typed: &[OsString], about: &Path, again: Again, new_target: bool, hint: &Hint) -> String {
+    let words = match machine(typed, about) {
         Some(host) => hint.words.replace("HOST", &host),
         None => hint.words.to_owned(),
     };
@@ -439,16 +439,20 @@ impl Typed<'_> {
         }
         // A special file that was named is refused before anything is made for it.
         let is_named = e.code == Code::Special && self.line.iter().any(|word| Path::new(word) == e.path);
-        Some(advice(self.line, self.again, self.new_target && !is_named, &hint))
+        Some(advice(self.line, &e.path, self.again, self.new_target && !is_named, &hint))
     }
 }
 
-/// The machine that the command is about.
-fn machine(typed: &[OsString]) -> Option<String> {
-    typed.iter().skip(1).find_map(|word| match address::parse(Path::new(word)) {
-        Ok(Operand::There(there)) => Some(address::machine(&there)),
+/// The machine that an error is about, of those that the command names; the first where it is about none of them.
+fn machine(typed: &[OsString], about: &Path) -> Option<String> {
+    let mut machines = typed.iter().skip(1).filter_map(|word| match address::parse(Path::new(word)) {
+        Ok(Operand::There(there)) => Some((address::machine(&there), there.host)),
         _ => None,
-    })
+    });
+    let first = machines.next()?;
+    let is_it = |(machine, host): &(String, String)| about == Path::new(host) || about == Path::new(machine);
+    let it = if is_it(&first) { None } else { machines.find(is_it) };
+    Some(it.unwrap_or(first).0)
 }
 
 /// `new_target`: all that is there is this command's.
@@ -1344,7 +1348,7 @@ mod tests {
         let e = |code, op| Error::ours(code, op, "x", Reason::Said.about(""));
         let typed = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
         let of = |verb, again, new, line: &str, e: &Error| {
-            hint(verb, again, e).map(|hint| advice(&typed(line), again, new, &hint))
+            hint(verb, again, e).map(|hint| advice(&typed(line), &e.path, again, new, &hint))
         };
         for (verb, again, new, line, e, want) in [
             (Verb::Copy, Again::Same, false, "b copy s d", e(Code::IsDirectory, Op::Copy), "b copy s d -r"),

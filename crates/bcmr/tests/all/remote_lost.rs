@@ -443,7 +443,7 @@ fn a_killed_server_ends_the_client_with_an_error() {
             // The first one holds all streams.
             servers(&far).into_iter().for_each(kill);
             let ran = running.wait().code(7);
-            assert!(ran.err.contains("bcmr: cannot "), "{dir:?} {flags}: {}", ran.err);
+            assert!(ran.err.contains("bcmr: cannot talk to 'there': "), "{dir:?} {flags}: {}", ran.err);
             dir.copy(&Far::pipe(), flags, &tmp.p("src"), &tmp.p("dst")).run().ok();
             assert!(fs::read(tmp.p("dst")).unwrap() == noise(3, 16 * MIB as usize));
             assert_no_litter(tmp.path());
