@@ -97,14 +97,20 @@ impl ClientObserver<'_> {
 
     fn trouble(&self, trouble: &Trouble<'_>) -> Error {
         let e = error_of(trouble);
-        // What a move cannot take away is at the source.
-        if e.op == Op::RemoveSource {
+        if is_of_source(&e) {
             let mut path = std::ffi::OsString::from(&self.source_prefix);
             path.push(&e.path);
             return Error { path: path.into(), ..e };
         }
         Error { path: self.there(trouble.path), ..e }
     }
+}
+
+/// Whether a receiver names what it speaks of as the source does: what a move cannot take away, what changed while it was read,
+/// and a directory that its own copy would be in. All else has a name at the destination.
+fn is_of_source(e: &Error) -> bool {
+    let nested = |note: &Note| matches!(note.reason, Reason::DestinationInside | Reason::SameDirectory);
+    e.op == Op::RemoveSource || e.code == Code::SourceChanged || e.note.as_ref().is_some_and(nested)
 }
 
 fn copy_of(e: &Error) -> Error {

@@ -171,3 +171,82 @@ fn the_source_sends_by_itself() {
     relayed(&far, "copy", "--via-source -r", &tmp, ("m", "n")).run().code(1).says("unrecognized subcommand");
     assert!(!tmp.p("n").exists());
 }
+
+/// What a login there prints last need not end its line, and one that is killed before it begins is a lost connection.
+#[test]
+fn the_source_is_heard_behind_what_its_login_prints() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    tmp.file("s/a", "A");
+    fs::create_dir_all(far.home().join(".config/bcmr")).unwrap();
+    let config = format!("ssh = {:?}\nprogram = {BCMR:?}\n", script("pipe-ssh"));
+    fs::write(far.home().join(".config/bcmr/config.toml"), config).unwrap();
+    let answers = |text: &str| {
+        let program = tmp.file("there", format!("#!/bin/sh\n{text}\n"));
+        chmod(&program, 0o755);
+        program
+    };
+    let via = |far: &Far, name| relayed(far, "copy", "--via-source", &tmp, ("s/a", name)).run();
+    let far = far.program(&answers(&format!("printf 'one\\nwelcome> '; exec {BCMR} \"$@\"")));
+    via(&far, "d").ok();
+    assert_eq!(fs::read_to_string(tmp.p("d")).unwrap(), "A");
+    let much = format!("head -c 65537 /dev/zero | tr '\\0' x; exec {BCMR} \"$@\"");
+    for (text, code, told) in [
+        (much.as_str(), 1, "--via-source"),
+        ("kill -KILL $$", 7, "cannot talk to 'one'"),
+        ("exit 137", 7, "cannot talk to 'one'"),
+        ("exit 0", 1, "it does not know --via-source"),
+    ] {
+        answers(text);
+        via(&far, "e").code(code).says(told);
+    }
+}
+
+/// Of two other machines the one is named that it is about, in the error and in the hint.
+#[test]
+fn the_machine_that_it_is_about_is_named() {
+    let tmp = Tmp::new();
+    tmp.file("s/a", noise(3, 24 << 20));
+    fs::create_dir(tmp.p("s/in")).unwrap();
+    let pipe = script("pipe-ssh");
+    let two = |name: &str, text: &str| {
+        let others = format!("case \"$*\" in *' two '*) ;; *) exec '{pipe}' \"$@\";; esac");
+        let ssh = tmp.file(name, format!("#!/bin/sh\n{others}\n{text}\n"));
+        chmod(&ssh, 0o755);
+        Far::pipe().over(&ssh)
+    };
+    let far = two("no-key", "echo 'Permission denied (publickey).' >&2; exit 255");
+    relayed(&far, "copy", "", &tmp, ("s/a", "d")).run().code(7).says("'two'").says("ssh -v two");
+    // The server is killed when some of it has come, and what is still sent to it is taken all the same.
+    let pid = tmp.p("pid");
+    let dies = format!(
+        "exec 3<&0 4>&1 >/dev/null
+         (exec 4>&-; dd bs=4096 count=250 2>/dev/null <&3; kill -KILL $(cat '{pid}'); cat <&3 >/dev/null) |
+         sh -c 'echo $$ >\"$0\"; exec \"$@\"' '{pid}' '{pipe}' \"$@\" >&4 4>&- 3<&- &
+         exec 4>&-
+         wait",
+        pid = pid.display(),
+    );
+    let far = two("dies", &dies);
+    relayed(&far, "copy", "", &tmp, ("s/a", "d")).run().code(7).says("cannot talk to 'two'");
+    let to = on("two", &tmp.p("d"));
+    far.bcmr("copy")
+        .args([tmp.p("s/a").into_os_string(), to.into()])
+        .run()
+        .code(7)
+        .says("cannot talk to 'two'");
+    // What the destination says of a source has the source's name.
+    let far = Far::pipe();
+    let nested = format!("cannot copy '{}'", on("one", &tmp.p("s")));
+    relayed(&far, "copy", "-r", &tmp, ("s", "s/in")).run().code(8).says(&nested);
+    let changes = format!(
+        "{{ dd bs=4096 count=250 2>/dev/null; printf X | dd of='{}' conv=notrunc 2>/dev/null; cat; }} | '{pipe}' \"$@\"",
+        tmp.p("s/a").display()
+    );
+    let far = two("changes", &changes);
+    let of_source = |from: String| {
+        let line = far.bcmr("copy").args([from.clone(), on("two", &tmp.p("d"))]);
+        line.run().code(5).says(&format!("cannot copy '{from}': the source changed"));
+    };
+    of_source(tmp.p("s/a").display().to_string());
+    of_source(on("one", &tmp.p("s/a")));
+}
