@@ -47,8 +47,12 @@ pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) ->
     let (beside, head, lines) = read(reach, &request.receipt)?;
     let shown = &request.receipt;
     let (dest, dest_shown) = destination(reach, &head, shown)?;
-    let store = if head.trash { Dir::open(&head.store) } else { beside.try_clone() };
-    let store = store.map_err(|e| Error::os(Op::Open, &head.store, e))?;
+    // What a receipt names in a directory of its own is named from where the receipt is.
+    let (store, store_shown) = match head.trash {
+        true => (Dir::open(&head.store), head.store.as_path()),
+        false => (beside.try_clone(), shown.parent().unwrap_or(Path::new(""))),
+    };
+    let store = store.map_err(|e| Error::os(Op::Open, store_shown, e))?;
     let info = dest.info().map_err(|e| Error::os(Op::Stat, &dest_shown, e))?;
     if info.ino != head.ino {
         let error = Error::ours(Code::Refused, Op::Undo, &dest_shown, Reason::OtherDestination);
@@ -58,7 +62,7 @@ pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) ->
         tally: Tally::new(watch),
         dry_run: request.dry_run,
         dest: Reached::of(dest, &dest_shown),
-        store: Reached::of(store, &head.store),
+        store: Reached::of(store, store_shown),
         trash: head.trash,
         privileged: head.privileged,
         was: BTreeMap::new(),

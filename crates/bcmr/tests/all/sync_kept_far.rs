@@ -257,6 +257,16 @@ fn what_is_replaced_there_is_kept_there_and_undone_there() {
     let after = tree(&tmp.p("d"));
     let would = far.bcmr("undo").args([OsStr::new("-n"), &there]).run().ok();
     assert!(["b", "new", "sub/deep/d"].iter().all(|name| would.out.contains(name)), "{}", would.out);
+    for name in ["b", "sub/deep/d"] {
+        // What is kept is told as what it is called there.
+        let kept = would.out.lines().find_map(|line| {
+            line.strip_prefix("would rename 'there:")?
+                .strip_suffix(&format!("/d/{name}'"))?
+                .split("' -> ")
+                .next()
+        });
+        assert!(kept.is_some_and(|kept| Path::new(kept).is_file()), "{name}: {}", would.out);
+    }
     assert!(differences(&after, &tree(&tmp.p("d")), CONTENT).is_empty());
     // What has changed since stays, and is named; the same command does the rest.
     tmp.file("d/new", "by the user, meanwhile");
