@@ -6,6 +6,7 @@
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::receiver::land;
 use crate::remote::Address;
+use crate::stage;
 use crate::verbs::keeping::made;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Place;
@@ -87,12 +88,8 @@ impl Mounted {
         let Some(name) = self.name(dest).filter(|_| self.before != Some(levels)) else { return Ok(()) };
         let write = || {
             let dir = made(state)?;
-            let part = NameBuf::new(&[name.bytes(), b".new"].concat());
-            let part = part.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            // What a killed run left.
-            if dir.look(part.as_name())?.is_some() {
-                dir.remove_file(part.as_name())?;
-            }
+            // Several runs may be here at once, each with a name of its own.
+            let part = stage::random().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
             let mut file = File::from(land::new_file(&dir, part.as_name(), 0o600)?);
             file.write_all(HEAD)?;
             writeln!(file, "{levels}")?;
