@@ -4,7 +4,7 @@
 
 use super::format::{
     Damage, Digest, FRAME_HEAD_BYTES, FrameChain, FrameKind, FrameWriter, LandedEntry, PlanHeader,
-    PlannedDir, ResultFrame, ShardCounts, ShardTotals, all_fit, entries_of,
+    PlanNumber, PlannedDir, ResultFrame, ShardCounts, ShardTotals, all_fit, entries_of,
 };
 use super::requests::PlanVerb;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// What the file with the plan itself is called; it comes last, so a directory without it is no plan.
 const PLAN: &str = "plan";
+/// What no other plan has: a `plan` that was killed and is run again makes the same one.
+const NUMBER: &str = "number";
 /// Where results are.
 const RESULTS: &str = "results";
 /// Where claims are.
@@ -290,6 +292,18 @@ impl PlanFolder {
             land::ensure_dir(&folder.dir, name_of(below).map_err(fail)?.as_name(), 0o777).map_err(fail)?;
         }
         Ok(folder)
+    }
+
+    /// What this plan has and no other one, drawn where it was not yet.
+    pub(super) fn number(&self) -> Result<PlanNumber> {
+        let known = read_whole(&self.dir, NUMBER, NOTE_BYTES_MAX);
+        let known = known.map_err(|e| Error::os(Op::ReadPlan, self.file(NUMBER), e))?;
+        if let Some(number) = known.and_then(|bytes| bytes.try_into().ok()) {
+            return Ok(number);
+        }
+        let number = stage::random_number().to_be_bytes();
+        self.write(NUMBER, &number)?;
+        Ok(number)
     }
 
     fn file(&self, name: &str) -> PathBuf {

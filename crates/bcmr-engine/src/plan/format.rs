@@ -38,6 +38,9 @@ const _: () = assert!(FRAME_BYTES + 4 * 4096 + 4096 < FRAME_BYTES_MAX);
 /// A BLAKE3.
 pub(super) type Digest = [u8; 32];
 
+/// What no other plan has.
+pub(super) type PlanNumber = [u8; 16];
+
 /// Why bytes of a plan are not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damage(pub(super) Reason);
@@ -242,6 +245,8 @@ pub(super) struct PlanHeader {
     pub(super) host: Option<PlanHost>,
     /// The machine of the source, if that is another one.
     pub(super) source_host: Option<PlanHost>,
+    /// Two plans of one tree fill two trees. Plans of earlier versions have none.
+    pub(super) number: Option<PlanNumber>,
 }
 
 /// Another machine, as it was typed: nothing of how to get there.
@@ -364,6 +369,9 @@ mod tag {
     pub(super) const VERB: u8 = 8;
     pub(super) const HOST: u8 = 9;
     pub(super) const SOURCE_HOST: u8 = 10;
+    pub(super) const NUMBER: u8 = 11;
+    /// One more than the last.
+    pub(super) const END: usize = 12;
 }
 
 /// From this tag on a field that is not known is passed over.
@@ -423,6 +431,9 @@ impl PlanHeader {
         if let Some(host) = &self.source_host {
             field(tag::SOURCE_HOST, &host.bytes()); // [plan.source-host]
         }
+        if let Some(number) = &self.number {
+            field(tag::NUMBER, number); // [plan.number]
+        }
         out
     }
 
@@ -452,7 +463,7 @@ impl PlanHeader {
 
     fn fields(payload: &[u8]) -> Result<PlanHeader, Damage> {
         let mut from = ByteReader::new(payload);
-        let mut known: [Option<&[u8]>; 11] = [None; 11];
+        let mut known: [Option<&[u8]>; tag::END] = [None; tag::END];
         while let Some(tag) = from.u8() {
             let bytes = take_bytes(&mut from).ok_or(DAMAGED)?;
             match known.get_mut(usize::from(tag)) {
@@ -490,6 +501,10 @@ impl PlanHeader {
             Err(_) => Ok(None),
         };
         let (host, source_host) = (machine(tag::HOST)?, machine(tag::SOURCE_HOST)?);
+        let number = match field(tag::NUMBER) {
+            Ok(bytes) => Some(bytes.try_into().map_err(|_| DAMAGED)?),
+            Err(_) => None,
+        };
         let is_absolute = |path: &[u8]| path.first() == Some(&b'/') && !path.contains(&0);
         let (source, destination) = (field(tag::SOURCE)?.to_vec(), field(tag::DESTINATION)?.to_vec());
         let stage = NameBuf::new(field(tag::STAGE)?).ok_or(DAMAGED)?;
@@ -513,7 +528,18 @@ impl PlanHeader {
         if !are_places || !parts || many || !fits {
             return Err(DAMAGED);
         }
-        Ok(PlanHeader { source, destination, stage, top, part_bytes, shards, verb, host, source_host })
+        Ok(PlanHeader {
+            source,
+            destination,
+            stage,
+            top,
+            part_bytes,
+            shards,
+            verb,
+            host,
+            source_host,
+            number,
+        })
     }
 }
 
@@ -882,7 +908,26 @@ mod tests {
             verb: PlanVerb::Copy,
             host: None,
             source_host: None,
+            number: Some([5; 16]),
         }
+    }
+
+    /// What shards fill is one plan's alone. A plan of an earlier version keeps the identity that it had.
+    #[test]
+    fn each_plan_is_another_one() {
+        let of = |number| PlanHeader { number, ..header() };
+        for number in [None, Some([5; 16]), Some([6; 16])] {
+            let (file, digest) = of(number).encode();
+            assert_eq!(PlanHeader::decode(&file), Ok((of(number), digest)));
+        }
+        assert_ne!(of(Some([5; 16])).identity(), of(Some([6; 16])).identity());
+        assert_ne!(of(Some([5; 16])).identity(), of(None).identity());
+        let earlier = blake3::hash(&PlanHeader { stage: name(b"-"), ..of(None) }.payload());
+        assert_eq!(of(None).identity(), *earlier.as_bytes());
+        let mut long = of(None).payload();
+        long.push(tag::NUMBER);
+        put_bytes(&mut long, &[5; 17]);
+        assert_eq!(PlanHeader::fields(&long), Err(DAMAGED));
     }
 
     #[test]
@@ -979,7 +1024,7 @@ mod tests {
             PlanHeader::decode(&file).map(|(header, _)| header)
         };
         assert_eq!(with(OPTIONAL_FROM), Ok(header()));
-        for tag in [0, 11, OPTIONAL_FROM - 1] {
+        for tag in [0, 12, OPTIONAL_FROM - 1] {
             assert_eq!(with(tag), Err(Damage(Reason::PlanOfOtherVersion)), "{tag}");
         }
     }

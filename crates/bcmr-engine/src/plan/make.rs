@@ -1,7 +1,7 @@
 //! Makes a plan: walks the source, sorts what it finds, and cuts it into shards that cost alike.
 //!
-//! Must not copy anything. The same tree and request give the same bytes: what is written follows from the sorted entries
-//! alone.
+//! Must not copy anything. The same tree and request give the same bytes of every shard, which follow from the sorted entries
+//! alone; and of the plan itself but for its number and the name of its tree, which no two plans share.
 
 use super::folder::{EntriesFile, PlanFolder};
 use super::format::{
@@ -160,6 +160,7 @@ pub fn plan_together(
         verb,
         host: None,
         source_host: None,
+        number: Some(folder.number()?),
     };
     match &request.there {
         Some((FarEnd::Source(address), _)) => header.source_host = Some(PlanHost::of(address)),
@@ -168,6 +169,7 @@ pub fn plan_together(
     }
     from.end()?;
     if verb == PlanVerb::Copy {
+        // The number is on stable storage by now: the plan that is made again after a kill finds this tree.
         header.stage = to.make_stage(&header.identity())?;
     } else {
         to.end()?;

@@ -100,6 +100,7 @@ mod tests {
     use crate::api::{Nothing, PlanMade, PlanVerb, Shards, plan_for, plan_together};
     use crate::error::Code;
     use crate::event::{Cancel, Progress};
+    use crate::plan::format::PlanHeader;
     use crate::plan::others::Alone;
     use crate::policy::CopyPolicy;
     use std::path::{Path, PathBuf};
@@ -213,12 +214,17 @@ mod tests {
         }
     }
 
+    /// The files of a plan, but of the two that no two plans share only the names.
     fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
         let mut files: Vec<_> = std::fs::read_dir(dir)
             .unwrap()
             .map(|e| e.unwrap())
             .filter(|e| e.path().is_file())
             .map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()))
+            .map(|(name, bytes)| match name.as_str() {
+                "number" | "plan" => (name, Vec::new()),
+                _ => (name, bytes),
+            })
             .collect();
         files.sort();
         files
@@ -236,6 +242,10 @@ mod tests {
         assert!(part.dirs > 10 && part.linked.bytes > 0 && one.summary.files == 60, "{part:?}");
         // Nothing else is left in the directory of the plan.
         assert_eq!(files(&tmp.path().join("two")), files(&tmp.path().join("one")));
+        let header = |plan: &str| PlanFolder::open(&tmp.path().join(plan)).unwrap().header().unwrap().0;
+        let (one, two) = (header("one"), header("two"));
+        assert!(one.number != two.number && one.stage != two.stage);
+        assert_eq!(PlanHeader { number: one.number, stage: one.stage.clone(), ..two }, one);
     }
 
     #[test]

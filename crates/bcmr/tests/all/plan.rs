@@ -174,8 +174,9 @@ fn random_trees_in_shards() {
     }
 }
 
-fn files_of(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
-    let files = names(dir).into_iter().filter(|name| dir.join(name).is_file());
+/// The files of a plan that say what its shards do.
+fn shards_of(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let files = names(dir).into_iter().filter(|name| name.as_bytes().starts_with(b"shard-"));
     files.map(|name| (name.clone(), std::fs::read(dir.join(name)).unwrap())).collect()
 }
 
@@ -188,10 +189,60 @@ fn the_same_tree_gives_the_same_plan() {
     }
     site.run("plan src dst --out p1 --shards 9 -j 1").ok();
     site.run("plan src dst --out p2 --shards 9 -j 8").ok();
-    assert_eq!(files_of(&site.p("p1")), files_of(&site.p("p2")));
+    let one = shards_of(&site.p("p1"));
+    assert_eq!(one.len(), 9);
+    assert_eq!(one, shards_of(&site.p("p2")));
     site.run("plan src dst --out p3 --shards 8").ok();
-    assert_ne!(files_of(&site.p("p1")), files_of(&site.p("p3")));
+    assert_ne!(one, shards_of(&site.p("p3")));
     site.run("plan src dst --out p1").code(1).says("a plan is there already");
+    // No two plans are one, but a `plan` that was killed before its end and is run again makes the one that it was making.
+    let number = std::fs::read(site.p("p1/number")).unwrap();
+    assert_ne!(number, std::fs::read(site.p("p2/number")).unwrap());
+    let plan = std::fs::read(site.p("p1/plan")).unwrap();
+    std::fs::remove_file(site.p("p1/plan")).unwrap();
+    let trees = names(site.tmp.path());
+    site.run("plan src dst --out p1 --shards 9").ok();
+    assert!(std::fs::read(site.p("p1/plan")).unwrap() == plan);
+    assert_eq!(
+        names(site.tmp.path()),
+        trees,
+        "the tree of the plan that was killed is the one that is filled"
+    );
+}
+
+/// Two plans of one tree, cut alike: each has a tree of its own, so that none is published half full, and none is written into
+/// once it has its name.
+#[test]
+fn two_plans_of_one_tree_fill_two_trees() {
+    let site = Site::new();
+    site.tmp.file("src/big", noise(3, 9 << 20));
+    site.tmp.file("src/small", "one");
+    for plan in ["p1", "p2"] {
+        site.run(&format!("plan src dst --out {plan} --shards 4 --part-size 4M")).ok();
+    }
+    site.run("shard p1 --all").ok();
+    site.run("finish p1").ok();
+    let before = tree(&site.p("dst"));
+    site.run("shard p2 --all").ok();
+    assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0]);
+    site.run("finish p2").code(1).says("it is there already");
+    site.run("sessions --clean .").ok();
+    site.judge("dst");
+    // The tree of a plan is gone, and the same plan is made again: the results of the first one are not of what is there.
+    std::fs::remove_dir_all(site.p("dst")).unwrap();
+    for plan in ["q1", "q2"] {
+        site.run(&format!("plan src dst --out {plan} --shards 4 --part-size 4M")).ok();
+        let which = if plan == "q1" { "--all" } else { "0" };
+        site.run(&format!("shard {plan} {which}")).ok();
+        if plan == "q1" {
+            site.run("sessions --clean .").ok();
+        }
+    }
+    site.run("finish q1").code(1).says("gone");
+    assert!(!site.p("dst").exists());
+    site.run("shard q2 --all").ok();
+    site.run("finish q2").ok();
+    site.judge("dst");
 }
 
 #[test]
