@@ -583,6 +583,7 @@ Reason {
     TreeLacksSome = 763,
     OnlyCopiesBetweenMachines = 780,
     PlanSyncsThereUnfiltered = 781,
+    PlanInDestination = 870,
     IdentityNotTold = 782,
     HeldUnreadable = 790,
     AclNotHeld = 791,

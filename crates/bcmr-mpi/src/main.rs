@@ -38,6 +38,8 @@ pub struct Job {
     source: PathBuf,
     destination: PathBuf,
     plan: PathBuf,
+    /// Where it is remembered how sources of syncs were mounted: where the command remembers it.
+    state: Option<PathBuf>,
     policy: CopyPolicy,
 }
 
@@ -68,5 +70,11 @@ fn job(args: Typed, umask: u32) -> std::io::Result<Job> {
         one_file_system: args.one_file_system,
         ..CopyPolicy::archive(usize::from(args.ranks.jobs), me, umask)
     };
-    Ok(Job { args, source, destination, plan, policy })
+    Ok(Job { args, source, destination, plan, state: state(), policy })
+}
+
+fn state() -> Option<PathBuf> {
+    let place = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let above = place("XDG_STATE_HOME").or_else(|| Some(place("HOME")?.join(".local/state")));
+    above.map(|above| above.join("bcmr/sync"))
 }

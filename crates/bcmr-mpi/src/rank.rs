@@ -417,6 +417,7 @@ impl Work<'_> {
             out: job.plan.clone(),
             shards: Shards::Number(job.args.ranks.shards.unwrap_or(fair.min(SHARDS_MAX))),
             part_bytes: job.args.part_size,
+            state: job.state.clone(),
             policy: job.policy.clone(),
         }
     }
@@ -429,8 +430,8 @@ impl Work<'_> {
     /// Publishes the tree; a plan that nobody named goes.
     fn finish(&self, sum: &Outcome) -> u8 {
         let job = self.job;
-        let request =
-            FinishRequest { plan: job.plan.clone(), merge: job.args.merge, way: None, policy: job.policy.clone() };
+        let (plan, merge, state) = (job.plan.clone(), job.args.merge, job.state.clone());
+        let request = FinishRequest { plan, merge, way: None, state, policy: job.policy.clone() };
         let finished = match api::finish(&request, self.watch()) {
             Ok(finished) => finished,
             Err(e) => return self.could_not(&e),

@@ -440,7 +440,9 @@ fn plan(
     let policy = policy(&o)?;
     o.end()?;
     let (source, destination, out) = (absolute(source)?, absolute(destination)?, absolute(out)?);
-    let request = PlanRequest { source, destination, there: None, out, shards, part_bytes, policy };
+    // Of a copy, which deletes nothing.
+    let state = None;
+    let request = PlanRequest { source, destination, there: None, out, shards, part_bytes, state, policy };
     let heard = Heard::default();
     let made = run(py, "plan", progress, |watch| api::plan(&request, watch), &heard)?;
     Ok((summary(py, &made.summary, &heard)?, made.shards))
@@ -476,10 +478,11 @@ fn finish(
 ) -> PyResult<(Py<PyDict>, String)> {
     let o = Options(options);
     let merge = o.flag("merge")?;
+    let state = o.take("state")?;
     o.0.set_item("archive", true)?;
     let policy = policy(&o)?;
     o.end()?;
-    let request = FinishRequest { plan, merge, way: None, policy };
+    let request = FinishRequest { plan, merge, way: None, state, policy };
     let heard = Heard::default();
     let done = run(py, "finish", progress, |watch| api::finish(&request, watch), &heard)?;
     Ok((summary(py, &done.summary, &heard)?, hex(&done.root)))

@@ -17,7 +17,7 @@ use crate::peer::asked::Asked;
 use crate::peer::comparing::comparing_some;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::transfer::IncomingTransfer;
-use crate::peer::incoming::Incoming;
+use crate::peer::incoming::{Incoming, kind_of};
 use crate::peer::landing::{LocalSide, landing};
 use crate::peer::owners_here::OwnersHere;
 use crate::peer::reply::Reply;
@@ -35,6 +35,7 @@ use crate::verbs::operands::{DestLink, Place, Reach, Resolved, Where};
 use crate::verbs::round_ledger::FetchedNames;
 use bcmr_wire::handshake::{guarantees, wide};
 use bcmr_wire::message::{Message, Policy};
+use fastcopy::meta::Kind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -201,6 +202,15 @@ impl<'a> SourceThere<'a> {
             };
             if entry.ino == 0 { Err(untold()) } else { Ok((entry.dev, entry.ino)) }
         })
+    }
+
+    /// What has this path there, and not what a link leads to.
+    ///
+    /// # Errors
+    /// As [`SourceThere::identity`].
+    pub(crate) fn kind(&self, path: &Path) -> Result<Kind> {
+        let question = Message::Stat { path: path.as_os_str().as_bytes(), follow: false };
+        ask_info(&self.peer, &self.from, &question, self.watch.cancel, |entry| Ok(kind_of(entry.kind)))
     }
 
     /// The path of the source there.

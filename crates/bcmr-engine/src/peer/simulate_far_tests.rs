@@ -932,6 +932,7 @@ fn play_shards(seed: u64) -> Judged {
             out: out.clone(),
             shards: Shards::Number(count),
             part_bytes: None,
+            state: None,
             policy: policy.clone(),
         };
         let end = end.clone();
@@ -956,7 +957,8 @@ fn play_shards(seed: u64) -> Judged {
     step(&mut scene, "finish", |scene, cut| {
         let (plan, policy) = (out.clone(), policy.clone());
         let (made, served) = scene.command(cut, |way, watch| {
-            plan::finish(&FinishRequest { plan, merge: false, way: Some(way.clone()), policy }, watch)
+            let way = Some(way.clone());
+            plan::finish(&FinishRequest { plan, merge: false, way, state: None, policy }, watch)
         });
         (made.map(|made| ((), made.summary)), served)
     })

@@ -34,6 +34,7 @@ use crate::stage::{self, Home, Role};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
 use crate::verbs::operands;
+use crate::verbs::sync::mounted::{Holder, Mounted};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -275,11 +276,18 @@ impl<'a> PlanEnd<'a> {
         let shown = &self.dst_path;
         let fail = |op: Op| move |e| Error::os(op, shown, e);
         let place = spot(&self.dst_path, Op::FinishPlan)?;
+        let holder = Holder::Here(shown);
+        let mut mounted = None;
         match &self.from {
             None => {
                 let src = Dir::open(&self.src_path);
                 let src = src.map_err(|e| Error::os(Op::OpenDirectory, &self.src_path, e))?;
                 the_planned_source(&src, self.header)?;
+                let of_source = Mounted::of(&src, holder, self.request.state.as_deref());
+                if delete.is_some() {
+                    of_source.guard(shown)?;
+                }
+                mounted = Some(of_source);
             }
             Some(source) => {
                 let policy = from::walking(&self.request.policy);
@@ -298,7 +306,14 @@ impl<'a> PlanEnd<'a> {
         }
         sync::filesystem(&dst).map_err(fail(Op::SyncTheFileSystemOf))?;
         self.losses.tell_owners();
-        self.ended(&sum)
+        let done = self.ended(&sum)?;
+        if done.summary.failed == 0
+            && !done.summary.cancelled
+            && let Some(Err(e)) = mounted.map(|mounted| mounted.remember(holder))
+        {
+            self.tally.warn(e);
+        }
+        Ok(done)
     }
 
     /// Ends a comparison.

@@ -12,10 +12,10 @@ use super::others::{Alone, GivenTo, OtherWalkers};
 use super::places::{Spot, spot};
 use super::requests::{FarEnd, PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
-use super::take_there;
 use super::there::{bringing, filling};
 use super::together::adopt;
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
+use super::{take, take_there};
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
@@ -30,6 +30,7 @@ use crate::sender::walk::SourceDir;
 use crate::verbs::nameless::NamelessTree;
 use crate::verbs::operands::{self, Dest, Place, Reach};
 use crate::verbs::sync;
+use crate::verbs::sync::mounted::{Holder, Mounted};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::io;
@@ -303,7 +304,11 @@ fn ends<'w>(
     if let Some((FarEnd::Destination(address), way)) = &request.there {
         // What cannot be reached is told before the walk.
         let tree = match verb {
-            PlanVerb::Sync { by_content, .. } => {
+            PlanVerb::Sync { by_content, delete } => {
+                if let (Some(_), PlanSource::Here(src)) = (delete, from) {
+                    let mounted = Mounted::of(&src.dir, Holder::There(address), request.state.as_deref());
+                    mounted.guard(&address.path)?;
+                }
                 // The end goes through all of the source.
                 if !filter.is_empty() || policy.one_file_system {
                     return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::PlanSyncsThereUnfiltered));
@@ -326,21 +331,19 @@ fn ends<'w>(
     }
     let to = spot(destination, Op::CopyTo)?;
     if verb == PlanVerb::Remove {
-        return Ok(PlanEnds::Here(to));
+        // The source was opened through a link: what that leads to is not what was named.
+        let itself = to.place.dir.stat(to.name.as_name()).map_err(|e| Error::os(Op::Stat, source, e))?;
+        return match itself.kind {
+            Kind::Dir => Ok(PlanEnds::Here(to)),
+            _ => Err(take::no_directory(source)),
+        };
     }
     if let PlanVerb::Sync { delete: Some(_), .. } = verb {
         // The end asks the source for each name that is to go, and not the filter.
         if !filter.is_empty() {
             return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::PlanDeletesUnfiltered));
         }
-        match (Dir::open(destination), from) {
-            (Ok(dest), PlanSource::Here(src)) => {
-                sync::guard_source(&src.dir, &dest, (destination, source))?;
-            }
-            (Ok(_), PlanSource::There(..)) => {}
-            (Err(e), _) if Code::of(&e) == Code::NotFound => {}
-            (Err(e), _) => return Err(Error::os(Op::OpenDirectory, destination, e)),
-        }
+        guard_deleting(request, from, (out, &to))?;
     }
     if !matches!(verb, PlanVerb::Check { .. }) {
         apart(&to)?;
@@ -355,6 +358,33 @@ fn ends<'w>(
         }
         Err(e) if Code::of(&e) != Code::NotFound => Err(Error::os(Op::Stat, destination, e)),
         _ => Ok(PlanEnds::Here(to)),
+    }
+}
+
+/// M1: refuses a plan that deletes for a source that is not mounted as it was or in the destination; and one that would be deleted
+/// itself.
+fn guard_deleting(request: &PlanRequest, from: &PlanSource<'_>, (out, to): (&Spot, &Spot)) -> Result<()> {
+    let PlanRequest { source, destination, out: plan, state, .. } = request;
+    let dest = match Dir::open(destination) {
+        Ok(dest) => Some(dest),
+        Err(e) if Code::of(&e) == Code::NotFound => None,
+        Err(e) => return Err(Error::os(Op::OpenDirectory, destination, e)),
+    };
+    if let (Some(dest), PlanSource::Here(src)) = (&dest, from) {
+        sync::guard_source(&src.dir, dest, (destination, source))?;
+        Mounted::of(&src.dir, Holder::Here(destination), state.as_deref()).guard(destination)?;
+    }
+    let is_in_dest = || -> io::Result<bool> {
+        let Some(dest) = &dest else {
+            let same_place = out.place.dir.info()?.id() == to.place.dir.info()?.id();
+            return Ok(same_place && out.name == to.name);
+        };
+        let itself = out.place.dir.look(out.name.as_name())?.map(|info| info.id());
+        Ok(itself == Some(dest.info()?.id()) || sync::lies_in(&out.place.dir, dest)?)
+    };
+    match is_in_dest().map_err(|e| Error::os(Op::Stat, plan, e))? {
+        true => Err(Error::ours(Code::Refused, Op::WritePlan, plan, Reason::PlanInDestination)),
+        false => Ok(()),
     }
 }
 

@@ -73,6 +73,9 @@ pub struct PlanRequest {
     pub shards: Shards,
     /// Files of at least twice so many bytes are cut into parts of so many; without, what is fair.
     pub part_bytes: Option<u64>,
+    /// Where it is remembered how sources of syncs were mounted: a plan that deletes is refused for one that is not mounted as it
+    /// was. `None`: nowhere.
+    pub state: Option<PathBuf>,
     /// What takes part (`filter`, `one_file_system`), and threads.
     pub policy: CopyPolicy,
 }
@@ -119,6 +122,8 @@ pub struct FinishRequest {
     pub merge: bool,
     /// How to get to the end of the plan that is on another machine, if one is.
     pub way: Option<Way>,
+    /// Where it is remembered how sources of syncs were mounted, as in [`PlanRequest`]; a sync that ended well is remembered.
+    pub state: Option<PathBuf>,
     /// The umask.
     pub policy: CopyPolicy,
 }

@@ -25,6 +25,11 @@ fn is_gone(e: &io::Error) -> bool {
     e.raw_os_error() == Some(errno::ENOENT)
 }
 
+/// A plan takes a directory away, and a link to one is none.
+pub(super) fn no_directory(shown: &Path) -> Error {
+    Error::os(Op::OpenDirectory, shown, io::Error::from_raw_os_error(errno::ENOTDIR))
+}
+
 /// Whether what is there is what was planned. Taking a further name away changes when a file was changed last, so that is
 /// not compared.
 pub(super) fn is_planned(of: &Version, there: &Info) -> bool {

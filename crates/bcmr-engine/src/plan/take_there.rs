@@ -8,7 +8,7 @@ use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
 use super::from::{self, NAMES_MAX};
 use super::requests::Finished;
-use super::take::is_planned;
+use super::take::{self, is_planned};
 use super::there::path_of;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary};
@@ -120,6 +120,11 @@ pub(super) fn guard(source: &SourceThere<'_>) -> Result<()> {
     let refused = |why: Reason| Err(Error::ours(Code::Refused, Op::Remove, source.shown(b""), why));
     if source.path().file_name().is_none() {
         return refused(Reason::EmptyName);
+    }
+    // Without slashes behind it, which would lead through a link.
+    let itself: PathBuf = source.path().components().collect();
+    if source.kind(&itself)? != Kind::Dir {
+        return Err(take::no_directory(&source.shown(b"")));
     }
     let id = source.identity(source.path())?;
     if source.identity(Path::new("/"))? == id {

@@ -177,6 +177,7 @@ mod tests {
             out: top.join(out),
             shards: Shards::Number(5),
             part_bytes: None,
+            state: None,
             policy: CopyPolicy::archive(2, 0, 0o022),
         }
     }

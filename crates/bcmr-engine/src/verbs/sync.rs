@@ -23,7 +23,7 @@ use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, Reach};
 use crate::verbs::survey::Survey;
 use ends::SyncPair;
-pub(crate) use ends::guard_source;
+pub(crate) use ends::{guard_source, lies_in};
 use first::{DeletesFirst, LookTallies, Receipt};
 use mounted::{Holder, Mounted};
 pub use planned::{look_with_plan, planned_words};

@@ -371,7 +371,7 @@ def shard(
 
 def finish(plan: StrPath, *, merge: bool = False, progress: Watcher | None = None) -> FinishResult:
     """Publishes what the shards of a plan have copied, as `bcmr finish` does."""
-    said, root = _run(_native.finish, os.fspath(plan), {"merge": merge}, _watch(progress))
+    said, root = _run(_native.finish, os.fspath(plan), {"merge": merge, "state": _state()}, _watch(progress))
     return FinishResult(_result(said), root)
 
 

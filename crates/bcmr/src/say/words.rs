@@ -643,6 +643,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::PlanDeletesUnfiltered => {
             "a plan that deletes leaves nothing out: --delete and filters do not go together here"
         }
+        Reason::PlanInDestination => "it would be deleted itself: it is in the destination",
         Reason::SourceIsAnother => "another directory is there than when the plan was made",
         Reason::NotAllTakenAway => "not everything of the shard was dealt with",
         Reason::ChangedWhileTaken => "it is not what it was when the plan was made; it stays",

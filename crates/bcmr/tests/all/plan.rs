@@ -734,6 +734,66 @@ fn a_sync_in_shards_deletes_within_bounds() {
     site.run("plan --delete src dst --out r").code(2);
 }
 
+/// M1 holds for plans as for `sync`, whichever of the two remembers how the source was mounted.
+#[test]
+fn a_plan_for_a_source_that_is_not_mounted_as_it_was_deletes_nothing() {
+    needs!(is_root(), "mounting needs root");
+    for first in ["sync", "plan"] {
+        let site = Site::new();
+        site.tmp.file("src/below", "what the disk is mounted over");
+        site.tmp.dir("dst");
+        let run = |words: &str| {
+            let mut line = site.line(words);
+            line.0.env("XDG_STATE_HOME", site.p("state"));
+            line.run()
+        };
+        let Ok(mount) = Mount::tmpfs("size=1m", &site.p("src")) else {
+            return skipped("a plan for a source that is not mounted as it was", "there are no mounts");
+        };
+        site.tmp.file("src/on the disk", "kept");
+        let plan = |name: &str, flags: &str| run(&format!("plan --verb sync {flags}src dst --out {name}"));
+        if first == "sync" {
+            run("sync -q src dst").ok();
+        } else {
+            plan("p", "").ok();
+            run("shard p --all").ok();
+            run("finish p").ok();
+        }
+        // The twin: it is mounted as it was.
+        plan("mounted", "--delete ").ok();
+        drop(mount);
+        plan("q", "--delete ").code(8).says("file system of its own").says("hint: mount it");
+        assert!(!site.p("q").exists());
+        assert_eq!(names(&site.p("dst")), ["on the disk"]);
+        // What deletes nothing may go on, and is what is remembered then.
+        plan("r", "").ok();
+        run("shard r --all").ok();
+        run("finish r").ok();
+        plan("s", "--delete ").ok();
+    }
+}
+
+/// A plan that is in what its end deletes in would go itself.
+#[test]
+fn a_plan_in_its_own_destination_deletes_nothing() {
+    let site = Site::new();
+    site.tmp.file("src/1", "one");
+    site.tmp.dir("dst/below");
+    symlink("dst/below", site.p("way")).unwrap();
+    for out in ["dst", "dst/p", "dst/below/p", "way/p"] {
+        let words = format!("plan --verb sync --delete src dst --out {out} --shards 1");
+        site.run(&words).code(8).says("it is in the destination");
+        assert_eq!(names(&site.p("dst")), ["below"], "{out}");
+    }
+    site.run("plan --verb sync --delete src new --out new").code(8).says("it is in the destination");
+    assert!(!site.p("new").exists());
+    // What deletes nothing leaves it alone.
+    site.run("plan --verb sync src dst --out dst/p --shards 1").ok();
+    site.run("shard dst/p 0").ok();
+    site.run("finish dst/p").ok();
+    assert!(site.p("dst/1").exists() && site.p("dst/p/receipt").exists());
+}
+
 #[test]
 fn a_check_in_shards_finds_what_differs() {
     let site = Site::new();
@@ -792,6 +852,13 @@ fn a_removal_in_shards_takes_what_was_planned() {
         site.run(line).code(8);
     }
     assert!(!site.p("q").exists());
+    // A link to a directory is none.
+    site.tmp.file("real/sub/1", "one");
+    symlink("real", site.p("link")).unwrap();
+    for link in ["link", "link/"] {
+        site.run(&format!("plan --verb remove {link} --out q")).code(1).says("Not a directory");
+        assert!(!site.p("q").exists() && site.p("real/sub/1").exists());
+    }
 }
 
 /// Every command of docs/many-machines.md does what it says: each block of them is run in a place of its own.

@@ -711,6 +711,58 @@ fn a_removal_on_another_machine_is_guarded() {
     assert!(site.p("src/z").exists());
 }
 
+/// M1: nothing is deleted over there for a source that is not mounted here as it was.
+#[test]
+fn a_plan_to_there_for_a_source_that_is_not_mounted_as_it_was_deletes_nothing() {
+    needs!(is_root(), "only root can mount");
+    let (far, site) = (Far::pipe(), Site::new());
+    site.tmp.file("src/below", "what the disk is mounted over");
+    let Ok(mount) = Mount::tmpfs("size=1m", &site.p("src")) else {
+        return skipped("a plan to there for a source that is not mounted as it was", "there are no mounts");
+    };
+    site.tmp.file("src/on the disk", "kept");
+    let run = |mut line: Line| {
+        line.0.env("XDG_STATE_HOME", site.p("state"));
+        line.run()
+    };
+    let plan = |name: &str| {
+        let words = format!("--verb sync --delete --shards 1 --out {name}");
+        let line = site.over(&far, "plan", &words);
+        run(Dir::Put.ends(line, &far, &site.p("src"), &site.p("dst")))
+    };
+    plan("p").ok();
+    run(site.over(&far, "shard", "p 0")).ok();
+    run(site.over(&far, "finish", "p")).ok();
+    plan("mounted").ok();
+    run(site.over(&far, "shard", "mounted 0")).ok();
+    drop(mount);
+    plan("q").code(8).says("file system of its own");
+    assert!(!site.p("q").exists());
+    assert_ne!(run(site.over(&far, "finish", "mounted")).code, 0);
+    assert_eq!(names(&site.p("dst")), ["on the disk"]);
+}
+
+/// What a link leads to is not what was named.
+#[test]
+fn a_link_to_a_directory_is_not_removed_as_one_there() {
+    let (far, site) = (Far::pipe(), Site::new());
+    site.tmp.file("real/sub/1", "one");
+    symlink("real", site.p("link")).unwrap();
+    for link in ["link", "link/", "link/."] {
+        let words = "--verb remove --out q --shards 1";
+        let ran = site.over(&far, "plan", words).args([far.at(site.p("").join(link))]).run();
+        assert_eq!((ran.code, site.p("q").exists()), (1, false), "{link}: {}", ran.err);
+        ran.says("Not a directory");
+    }
+    assert!(site.p("real/sub/1").exists());
+    // The twin, with what may stand behind a name.
+    let words = "--verb remove --out q --shards 1";
+    site.over(&far, "plan", words).args([far.at(site.p("real/"))]).run().ok();
+    site.over(&far, "shard", "q 0").run().ok();
+    site.over(&far, "finish", "q").run().ok();
+    assert!(!site.p("real").exists());
+}
+
 /// Shut in, and below the home directory there.
 #[test]
 fn a_removal_by_a_server_that_is_shut_in() {

@@ -75,7 +75,7 @@ impl PlanEnd<'_> {
             when: DeleteWhen::After,
             manifest: None,
             dated: None,
-            state: None,
+            state: self.request.state.clone(),
             way,
             policy,
         };

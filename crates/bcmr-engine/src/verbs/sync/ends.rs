@@ -10,6 +10,7 @@ use crate::sender::walk::SourceDir;
 use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source};
 use fastcopy::dir::Dir;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,23 +71,33 @@ impl SyncPair {
 
 /// M1: refuses to delete in a directory that the source is in.
 pub(crate) fn guard_source(source: &Dir, dest: &Dir, (shown, path): (&Path, &Path)) -> Result<()> {
-    let fail = |e| Error::os(Op::Stat, path, e);
-    let dest = dest.info().map_err(fail)?.id();
-    let mut here = source.try_clone().map_err(fail)?;
-    let mut id = here.info().map_err(fail)?.id();
+    match lies_in(source, dest).map_err(|e| Error::os(Op::Stat, path, e))? {
+        true => Err(Error::ours(Code::Refused, Op::DeleteIn, shown, Reason::SourceBelowDestination)),
+        false => Ok(()),
+    }
+}
+
+/// Whether a directory is another one, or somewhere below it.
+///
+/// # Errors
+/// What is above it cannot be found out.
+pub(crate) fn lies_in(dir: &Dir, other: &Dir) -> io::Result<bool> {
+    let other = other.info()?.id();
+    let mut here = dir.try_clone()?;
+    let mut id = here.info()?.id();
     loop {
-        if id == dest {
-            return Err(Error::ours(Code::Refused, Op::DeleteIn, shown, Reason::SourceBelowDestination));
+        if id == other {
+            return Ok(true);
         }
         here = match here.parent() {
             Ok(up) => up,
             // What may not be looked at cannot be deleted in either.
-            Err(e) if Code::of(&e) == Code::Denied => return Ok(()),
-            Err(e) => return Err(fail(e)),
+            Err(e) if Code::of(&e) == Code::Denied => return Ok(false),
+            Err(e) => return Err(e),
         };
-        let up = here.info().map_err(fail)?.id();
+        let up = here.info()?.id();
         if up == id {
-            return Ok(()); // the root is its own parent
+            return Ok(false); // the root is its own parent
         }
         id = up;
     }

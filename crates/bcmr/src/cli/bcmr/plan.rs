@@ -8,7 +8,7 @@ use super::how::{VerifyArg, verify};
 use super::jobs::{JobsArg, jobs};
 use super::output::{OutputArgs, show};
 use super::size::size;
-use super::sync::delete_max;
+use super::sync::{delete_max, state};
 use crate::address::{self, Operand};
 use crate::config::Config;
 use crate::env::Env;
@@ -334,7 +334,8 @@ pub fn plan(
     let filter = filter(&a.filters);
     let policy = CopyPolicy { one_file_system, filter, ..policy(jobs(&a.jobs, env), env) };
     let part_bytes = a.part_size;
-    let request = PlanRequest { source, destination, there: None, out, shards, part_bytes, policy };
+    let state = state(env);
+    let request = PlanRequest { source, destination, there: None, out, shards, part_bytes, state, policy };
     Ok((request, there, verb, show(Verb::Plan, &a.output, false, Again::Same, env)))
 }
 
@@ -353,6 +354,7 @@ pub fn shard(a: &ShardArgs, env: &Env) -> (ShardRequest, Show) {
 
 /// What `finish` arguments mean.
 pub fn finish(a: &FinishArgs, env: &Env) -> (FinishRequest, Show) {
-    let request = FinishRequest { plan: a.plan.clone(), merge: a.merge, way: None, policy: policy(1, env) };
+    let (plan, merge, state, policy) = (a.plan.clone(), a.merge, state(env), policy(1, env));
+    let request = FinishRequest { plan, merge, way: None, state, policy };
     (request, show(Verb::Finish, &a.output, false, Again::Same, env))
 }

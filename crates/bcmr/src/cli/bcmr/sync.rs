@@ -264,9 +264,14 @@ pub fn request(a: &SyncArgs, env: &Env) -> Result<(SyncRequest, Show), Usage> {
     no_connection(&a.connect, Some(&a.remote))?;
     let (policy, show) = sync_policy(a, env)?;
     let (source, dest) = (a.source.clone(), a.dest.clone());
-    let state = env.state_dir.as_ref().map(|dir| dir.join("sync"));
+    let state = state(env);
     let (plan, when) = (planned(a, env), when(a)?);
     Ok((SyncRequest { source, dest, policy, state, plan, when }, show))
+}
+
+/// Where it is remembered how sources were mounted.
+pub(super) fn state(env: &Env) -> Option<PathBuf> {
+    env.state_dir.as_ref().map(|dir| dir.join("sync"))
 }
 
 /// When what only DST has goes.
@@ -357,7 +362,7 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         false => Purpose::Copy,
     };
     let (places, unkept) = (contents_of(places), vec!["sync"]);
-    let (dated, state) = (dated(a, env), env.state_dir.as_ref().map(|dir| dir.join("sync")));
+    let (dated, state) = (dated(a, env), state(env));
     let (names, manifest, plan) = (None, None, planned(a, env));
     let store = store::of_downloads(config, env)?;
     Ok(RemoteJob {
