@@ -24,9 +24,10 @@ use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job, Keep, Phases, Placement};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
-use crate::node::os;
+use crate::node::{Node, os};
 use crate::peer::planned_source::SourceThere;
 use crate::policy::{Compare, CopyPolicy, DeleteMax, Mirror, Preserve, Strictness};
+use crate::receiver::dest::DestDir;
 use crate::receiver::extraneous::Extraneous;
 use crate::receiver::land;
 use crate::receiver::losses::MetadataLosses;
@@ -213,6 +214,8 @@ struct Level {
     names: u64,
     /// Names of the plan that look like those of stages.
     alike: HashSet<NameBuf>,
+    /// Its lock, where something in it is replaced.
+    stages: Option<DestDir<Sys>>,
 }
 
 /// What a name and its kind add to the sum of their directory, in any order. The key is this run's alone, so no user can choose
@@ -556,7 +559,7 @@ fn whole_note(info: &Info) -> Vec<u8> {
 
 impl Level {
     fn new(src: LevelSource, dst: Dir, beside: Option<Dir>, version: Version) -> Level {
-        Level { src, dst, beside, version, names: 0, alike: HashSet::new() }
+        Level { src, dst, beside, version, names: 0, alike: HashSet::new(), stages: None }
     }
 }
 
@@ -766,7 +769,13 @@ impl PlanPass<'_, '_> {
     }
 
     /// Makes a further name of a file.
-    fn link(&self, level: &Level, path: &[u8], (name, of): (Name<'_>, &Version), first: &[u8]) -> Result<()> {
+    fn link(
+        &self,
+        level: &mut Level,
+        path: &[u8],
+        (name, of): (Name<'_>, &Version),
+        first: &[u8],
+    ) -> Result<()> {
         if let LevelSource::Here(src) = &level.src
             && src
                 .look(name)
@@ -782,20 +791,67 @@ impl PlanPass<'_, '_> {
         let of = NameBuf::new(of).ok_or(io::ErrorKind::InvalidInput.into()).map_err(&fail)?;
         match land::second_name(&dir, of.as_name(), &level.dst, name) {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
-                let (one, two) = (dir.stat(of.as_name()), level.dst.stat(name));
-                if one.map_err(&fail)?.id() == two.map_err(&fail)?.id() {
+                let one = dir.stat(of.as_name()).map_err(&fail)?;
+                let two = level.dst.stat(name).map_err(&fail)?;
+                if one.id() == two.id() {
                     return Ok(());
                 }
                 if !self.run.is_live() {
                     return Err(fail(e));
                 }
-                // Another file, or what the name was before: the name has one or the other at any time.
-                let aside = stage::random().ok_or(io::ErrorKind::InvalidInput.into()).map_err(&fail)?;
-                land::second_name(&dir, of.as_name(), &level.dst, aside.as_name()).map_err(&fail)?;
-                land::give_name(&level.dst, aside.as_name(), &level.dst, name, false).map_err(&fail)
+                self.replace_by_link(level, path, (name, two.kind), (&dir, of.as_name()))
             }
             other => other.map_err(fail),
         }
+    }
+
+    /// Gives `of` the name of what is there: another file, or what the name was before. The name has one or the other at any
+    /// time, unless it is an empty directory, which goes first as with `sync`.
+    fn replace_by_link(
+        &self,
+        level: &mut Level,
+        path: &[u8],
+        (name, kind): (Name<'_>, Kind),
+        (dir, of): (&Dir, Name<'_>),
+    ) -> Result<()> {
+        let fail = self.error_at(Op::MakeHardLink, path, Some(name));
+        if kind == Kind::Dir {
+            level.dst.remove_dir(name).map_err(|e| match e.raw_os_error() {
+                Some(errno::ENOTEMPTY | errno::EEXIST) => {
+                    let at = self.target(path, Some(name));
+                    Error::ours(Code::InTheWay, Op::Replace, at, Reason::FileOverDirectory)
+                }
+                _ => self.error_at(Op::RemoveDirectory, path, Some(name))(e),
+            })?;
+        }
+        let aside = self.aside(level, path)?;
+        land::second_name(dir, of, &level.dst, aside.as_name()).map_err(&fail)?;
+        let named = land::give_name(&level.dst, aside.as_name(), &level.dst, name, false);
+        // Where another process has given the name to the same file meanwhile, the rename leaves both.
+        let left = match level.dst.remove_file(aside.as_name()) {
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+            left => left,
+        };
+        named.map_err(&fail)?;
+        left.map_err(self.error_at(Op::RemoveUnfinished, path, None))
+    }
+
+    /// A name in this directory for what gets its own in a moment: the directory's own where its lock can be had, so that the
+    /// next run that has it takes away what one that was killed has left (R8).
+    fn aside(&self, level: &mut Level, path: &[u8]) -> Result<NameBuf> {
+        let disk = &self.run.disk;
+        let stages = match level.stages.take() {
+            Some(stages) => stages,
+            None => {
+                let dir = level.dst.reopen().map_err(self.error_at(Op::OpenDirectory, path, None))?;
+                let node = Node::root(&self.target(path, None));
+                DestDir::existing(disk, dir, node, None, &self.run.request.policy)?
+            }
+        };
+        let stages = level.stages.insert(stages);
+        let name = if stages.is_sole(disk) { stages.home.stage() } else { stage::random() };
+        let shown = self.target(path, None);
+        name.ok_or_else(|| Error::ours(Code::Io, Op::NameAStageFor, shown, Reason::NoNameForStage))
     }
 
     /// Gives a file that came in parts what else its source has.

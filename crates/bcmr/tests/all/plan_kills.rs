@@ -6,6 +6,7 @@
 use super::common::*;
 use super::plan::Site;
 use rustix::process::Signal;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -162,6 +163,48 @@ fn the_end_of_any_verb_is_killed_at_any_call() {
 }
 
 /// A file that a shard was filling under its own name when the machine went down, and of which no record has stayed.
+/// What has the name of a further name of a file is replaced at its end, and nothing of that is left: neither where it cannot be, nor
+/// of an end that is killed in between.
+#[test]
+fn the_end_of_a_sync_leaves_nothing_of_what_it_replaces() {
+    needs!(has_tool("strace"), "there is no strace");
+    let site = Site::new();
+    site.tmp.file("src/a", "one");
+    fs::hard_link(site.p("src/a"), site.p("src/b")).unwrap();
+    site.tmp.file("dst/b/in it", "only there");
+    site.run("plan --verb sync src dst --out p --shards 1").ok();
+    site.run("shard p 0").ok();
+    for _ in 0..2 {
+        site.run("finish p").code(1).says("dst/b");
+        assert_eq!(names(&site.p("dst")), ["a", "b"]);
+    }
+    fs::remove_dir_all(site.p("dst/b")).unwrap();
+    site.tmp.file("dst/b", "another file");
+    let was_left = Cell::new(false);
+    until_not_killed(20, 1, |at| {
+        let calls = "rename,renameat,renameat2";
+        let ran = bcmr_killed_at(at, calls).args(["finish", "p"]).cwd(site.tmp.path()).run();
+        if !litter(&site.p("dst")).is_empty() {
+            was_left.set(true);
+            site.run("finish p").ok();
+            assert_no_litter(&site.p("dst"));
+            fs::remove_file(site.p("p/receipt")).unwrap();
+            fs::remove_file(site.p("dst/b")).unwrap();
+            site.tmp.file("dst/b", "another file");
+        }
+        ran
+    });
+    assert!(was_left.get(), "no end was killed before the rename");
+    assert_no_litter(&site.p("dst"));
+    // An empty directory makes way.
+    fs::remove_file(site.p("p/receipt")).unwrap();
+    fs::remove_file(site.p("dst/b")).unwrap();
+    fs::create_dir(site.p("dst/b")).unwrap();
+    site.run("finish p").ok();
+    assert_same(&site.p("src"), &site.p("dst"), EVERYTHING);
+    assert_no_litter(site.tmp.path());
+}
+
 #[test]
 fn half_a_file_without_a_record_is_copied_again() {
     let site = prepared("copy", "src dst ");
