@@ -188,6 +188,7 @@ Op {
     PlanSync = 210,
     HoldOwnerOf = 230,
     HoldEveryOwner = 231,
+    KeepAllOf = 240,
 }}
 
 numbered! {
@@ -584,6 +585,7 @@ Reason {
     OnlyCopiesBetweenMachines = 780,
     PlanSyncsThereUnfiltered = 781,
     PlanInDestination = 870,
+    PlanLostSome = 871,
     IdentityNotTold = 782,
     HeldUnreadable = 790,
     AclNotHeld = 791,

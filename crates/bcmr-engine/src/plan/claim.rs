@@ -186,6 +186,26 @@ impl<'d> ClaimsFolder<'d> {
     /// The process that holds the claim `name`, if it lives. That of a dead one is taken away.
     fn judged(&self, name: Name<'_>) -> io::Result<Option<RivalClaim>> {
         let Some(claimed) = ClaimOf::of(name) else { return Ok(None) };
+        Ok(self.holder(name)?.map(|who| RivalClaim { claimed, who }))
+    }
+
+    /// Takes away what processes that are dead have left of claims that had no name yet.
+    ///
+    /// # Errors
+    /// The first that listing, looking or removing met.
+    pub(super) fn sweep(&self) -> io::Result<()> {
+        let mut left: Vec<NameBuf> = Vec::new();
+        self.dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
+            if stage::is_random(entry.name) {
+                left.push(entry.name.to_owned());
+            }
+            true
+        })?;
+        left.iter().try_for_each(|name| self.holder(name.as_name()).map(drop))
+    }
+
+    /// Who holds the claim in this file, if that process lives. That of a dead one is taken away.
+    fn holder(&self, name: Name<'_>) -> io::Result<Option<Vec<u8>>> {
         let file = match self.dir.open_read_write(name) {
             Ok(file) => file,
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => return Ok(None),
@@ -204,7 +224,7 @@ impl<'d> ClaimsFolder<'d> {
         let is_here = !boot.is_empty() && boot == self.me.boot;
         let age = self.now()?.saturating_sub(info.mtime.sec);
         if is_alive(Signs { is_here, lock, age }) {
-            return Ok(Some(RivalClaim { claimed, who }));
+            return Ok(Some(who));
         }
         self.bury(name, &info)?;
         Ok(None)

@@ -86,7 +86,9 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
         }
         // What cannot go does no harm.
         drop(folder.sweep());
+        drop(claims.sweep());
         prove(&folder, &header, &plan, watch)?;
+        drop(folder.sweep_results());
         let there = header.there();
         let tally = Arc::new(Tally::new(watch));
         let run = PlanEnd::new(&folder, &header, &plan, request, tally);
@@ -119,9 +121,22 @@ fn finished(folder: &PlanFolder, header: &PlanHeader, watch: Watch<'_>) -> Resul
     drop(folder.sweep());
     let told = Error::ours(Code::Refused, Op::FinishPlan, &folder.path, Reason::AlreadyFinished);
     watch.front.event(Event::Warning(told));
-    let root = receipt.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"root "));
-    let root = root.and_then(|hex| blake3::Hash::from_hex(hex).ok()).map(|hash| *hash.as_bytes());
-    Ok(Some(Finished { summary: Summary::default(), root: root.unwrap_or_default() }))
+    let line = |of: &[u8]| receipt.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(of));
+    let root = line(b"root ").and_then(|hex| blake3::Hash::from_hex(hex).ok()).map(|hash| *hash.as_bytes());
+    let lost = line(LOST).and_then(|lost| std::str::from_utf8(lost).ok()?.parse().ok());
+    let tally = Tally::new(watch);
+    tell_lost(&tally, &PathBuf::from(OsStr::from_bytes(&header.destination)), lost.unwrap_or_default());
+    Ok(Some(Finished { summary: tally.summary(), root: root.unwrap_or_default() }))
+}
+
+/// What a receipt says of losses.
+const LOST: &[u8] = b"lost ";
+
+/// L6: what is there lacks something, whichever process lost it, and however often the end is asked for.
+fn tell_lost(tally: &Tally<'_>, dst: &Path, lost: u64) {
+    if lost > 0 {
+        tally.lost(Error::ours(Code::MetadataLost, Op::KeepAllOf, dst, Reason::PlanLostSome.about(lost)));
+    }
 }
 
 /// Whether every shard has its result.
@@ -367,6 +382,8 @@ impl<'a> PlanEnd<'a> {
         if own.failed == 0 && !own.cancelled {
             self.folder.write_receipt(self.receipt(sum).as_bytes())?;
         }
+        tell_lost(&self.tally, &self.dst_path, self.lost(sum));
+        let own = self.tally.summary();
         let Sum { counts: ShardCounts { files, others, bytes, .. }, dirs, further, .. } = *sum;
         let summary = Summary { files, dirs, others: others + further, bytes, ..own };
         Ok(Finished { summary, root: [0; 32] })
@@ -438,6 +455,7 @@ impl<'a> PlanEnd<'a> {
         self.losses.tell_owners();
         let receipt = self.receipt(&sum);
         self.folder.write_receipt(receipt.as_bytes())?;
+        tell_lost(&self.tally, &self.dst_path, self.lost(&sum));
         let own = self.tally.summary();
         let summary = Summary {
             files: sum.counts.files,
@@ -467,11 +485,15 @@ impl<'a> PlanEnd<'a> {
         Ok(sum)
     }
 
+    /// What shards have lost, and the end itself.
+    fn lost(&self, sum: &Sum) -> u64 {
+        sum.counts.lost + self.tally.failed.load(Relaxed)
+    }
+
     fn receipt(&self, sum: &Sum) -> String {
         let hex = |digest: &Digest| blake3::Hash::from_bytes(*digest).to_hex();
-        let ShardCounts { files, others, bytes, lost } = sum.counts;
-        let others = others + sum.further;
-        let lost = lost + self.tally.failed.load(Relaxed);
+        let ShardCounts { files, others, bytes, .. } = sum.counts;
+        let (others, lost) = (others + sum.further, self.lost(sum));
         format!(
             "bcmr plan receipt 1\nplan {}\nroot {}\nfiles {files}\ndirectories {}\nothers {others}\nbytes {bytes}\nlost {lost}\n",
             hex(self.plan),

@@ -88,6 +88,22 @@ pub(super) fn damaged(damage: Damage, path: &Path) -> Error {
     Error::ours(Code::Io, Op::ReadPlan, path, damage.0)
 }
 
+fn swept(dir: &Dir, is_left: impl Fn(Name<'_>) -> bool) -> io::Result<()> {
+    let mut left: Vec<NameBuf> = Vec::new();
+    let mut done = dir.reopen().and_then(|dir| {
+        dir.list(&mut ListBuffer::new(), |entry| {
+            if is_left(entry.name) {
+                left.push(entry.name.to_owned());
+            }
+            true
+        })
+    });
+    for name in left {
+        done = done.and(dir.remove_file(name.as_name()));
+    }
+    done
+}
+
 /// Opens a file of ours through no link; nothing but a regular file is read.
 fn open(dir: &Dir, name: Name<'_>) -> io::Result<Option<File>> {
     match dir.open_file(name) {
@@ -341,19 +357,16 @@ impl PlanFolder {
     /// # Errors
     /// The first that listing or removing met.
     pub(super) fn sweep(&self) -> io::Result<()> {
-        let mut left: Vec<NameBuf> = Vec::new();
-        let mut done = self.dir.reopen().and_then(|dir| {
-            dir.list(&mut ListBuffer::new(), |entry| {
-                if stage::is_random(entry.name) {
-                    left.push(entry.name.to_owned());
-                }
-                true
-            })
-        });
-        for name in left {
-            done = done.and(self.dir.remove_file(name.as_name()));
-        }
-        done
+        swept(&self.dir, stage::is_random)
+    }
+
+    /// The same of results that were begun: for the end, once every shard has its own.
+    ///
+    /// # Errors
+    /// As [`PlanFolder::sweep`].
+    pub(super) fn sweep_results(&self) -> Result<()> {
+        let swept = swept(&self.results()?, ResultFile::is_begun);
+        swept.map_err(|e| Error::os(Op::CleanUp, self.file(RESULTS), e))
     }
 
     fn below(&self, name: &str) -> Result<Dir> {
@@ -542,10 +555,19 @@ pub(super) struct ResultFile<'d> {
 impl<'d> ResultFile<'d> {
     /// What such a file is called until it is whole.
     pub(super) fn is_unfinished(name: Name<'_>, shard: u32) -> bool {
+        ResultFile::begun_of(name) == Some(shard)
+    }
+
+    fn is_begun(name: Name<'_>) -> bool {
+        ResultFile::begun_of(name).is_some()
+    }
+
+    /// The shard whose result is begun in a file of this name.
+    fn begun_of(name: Name<'_>) -> Option<u32> {
         let mut parts = name.bytes().split(|b| *b == b'.');
-        parts.next() == Some(shard.to_string().as_bytes())
-            && parts.next().is_some()
-            && parts.next() == Some(b"part")
+        let shard = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+        parts.next()?;
+        (parts.next() == Some(b"part")).then_some(shard)
     }
 
     pub(super) fn begin(results: &'d Dir, shard: u32, plan: &Digest) -> io::Result<ResultFile<'d>> {

@@ -327,6 +327,7 @@ fn ends<'w>(
     }
     if let (PlanVerb::Remove, PlanSource::There(there, _)) = (verb, from) {
         take_there::guard(there)?;
+        take_there::is_itself_a_directory(there)?;
         return Ok(PlanEnds::Nowhere(nowhere()?));
     }
     let to = spot(destination, Op::CopyTo)?;

@@ -667,7 +667,7 @@ impl ShardWork<'_> {
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
         let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
         let mut done = copies.round(dirs.iter().map(names_of).collect());
-        counts.lost = self.listener.lost.swap(0, Relaxed);
+        counts.lost = self.listener.lost.swap(0, Relaxed) + done.owners_lost as u64;
         let mut whole = true;
         for (number, dir) in dirs.iter().enumerate() {
             if self.watch.cancel.is_set() {

@@ -112,6 +112,19 @@ pub(super) fn entries(
 /// How far up the home directory's parents are looked at.
 const PARENTS_MAX: usize = 64;
 
+/// Refuses a symbolic link to a directory over there.
+///
+/// # Errors
+/// It is one, or cannot be looked at.
+pub(super) fn is_itself_a_directory(source: &SourceThere<'_>) -> Result<()> {
+    // Without slashes behind it, which would lead through the link.
+    let itself: PathBuf = source.path().components().collect();
+    match source.kind(&itself)? {
+        Kind::Dir => Ok(()),
+        _ => Err(take::no_directory(&source.shown(b""))),
+    }
+}
+
 /// Refuses what is never removed over there: the root, the directory that the bcmr there is in, and what holds that.
 ///
 /// # Errors
@@ -120,11 +133,6 @@ pub(super) fn guard(source: &SourceThere<'_>) -> Result<()> {
     let refused = |why: Reason| Err(Error::ours(Code::Refused, Op::Remove, source.shown(b""), why));
     if source.path().file_name().is_none() {
         return refused(Reason::EmptyName);
-    }
-    // Without slashes behind it, which would lead through a link.
-    let itself: PathBuf = source.path().components().collect();
-    if source.kind(&itself)? != Kind::Dir {
-        return Err(take::no_directory(&source.shown(b"")));
     }
     let id = source.identity(source.path())?;
     if source.identity(Path::new("/"))? == id {

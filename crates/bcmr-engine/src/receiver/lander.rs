@@ -1039,6 +1039,11 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         }
     }
 
+    /// Owners that were lost so far: they are told of in the end.
+    pub(crate) fn owners_lost(&self) -> usize {
+        self.losses.owners()
+    }
+
     /// Says what was done.
     pub(crate) fn end(self) -> Summary {
         self.losses.tell_owners();

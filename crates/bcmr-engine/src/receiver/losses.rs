@@ -54,6 +54,12 @@ impl<'a> MetadataLosses<'a> {
         }
     }
 
+    /// Owners that were lost so far, and will be told of as lost.
+    pub(crate) fn owners(&self) -> usize {
+        let owners = if self.mirror.is_on() { 0 } else { self.owners.load(Ordering::Relaxed) };
+        owners + self.unheld.load(Ordering::Relaxed)
+    }
+
     /// Tells how many owners were lost, if any were.
     pub(crate) fn tell_owners(&self) {
         let owners = self.owners.load(Ordering::Relaxed);

@@ -35,6 +35,8 @@ pub(crate) struct RoundDone {
     /// What tells each directory from others, in their order, where it could be opened.
     dirs: Vec<Option<(u64, u64)>>,
     landed: LandedNames<PlaceInSource>,
+    /// Owners that could not be kept, which are told in the end of all rounds.
+    pub(crate) owners_lost: usize,
 }
 
 impl RoundDone {
@@ -103,10 +105,12 @@ impl<'a> Rounds<'a> {
 
     /// Copies these names.
     pub(crate) fn round(&self, dirs: Vec<NamesBelow>) -> RoundDone {
+        let before = self.run.desk.owners_lost();
         let dirs = self.run.walk_with(self.dropped.clone()).named(&self.base, dirs);
         let ledger = self.run.desk.hooks.round.as_ref();
         let landed = ledger.map(RoundLedger::take);
-        RoundDone { dirs, landed: landed.unwrap_or_default() }
+        let owners_lost = self.run.desk.owners_lost() - before;
+        RoundDone { dirs, landed: landed.unwrap_or_default(), owners_lost }
     }
 
     /// Says what was done in all of them.

@@ -112,6 +112,7 @@ pub fn op(op: Op) -> String {
         Op::SetModeOf => "set mode of",
         Op::SetOwnerOf => "set owner of",
         Op::HoldOwnerOf => "hold owner and mode in an attribute of",
+        Op::KeepAllOf => "keep all of",
         Op::HoldEveryOwner => "hold every owner and mode",
         Op::SetTimesOf => "set times of",
         Op::StartAThreadToConnectTo => "start a thread to connect to",
@@ -642,6 +643,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::ShardAtWork => "shard {0} is being worked at by {1}",
         Reason::PlanDeletesUnfiltered => {
             "a plan that deletes leaves nothing out: --delete and filters do not go together here"
+        }
+        Reason::PlanLostSome => {
+            "{0} attributes, or names in the manifest, were lost; each was told when it was"
         }
         Reason::PlanInDestination => "it would be deleted itself: it is in the destination",
         Reason::SourceIsAnother => "another directory is there than when the plan was made",

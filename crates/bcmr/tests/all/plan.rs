@@ -8,7 +8,7 @@ use super::common::remote::Far;
 use super::common::*;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -653,6 +653,46 @@ fn another_user_without_rights_keeps_what_he_can() {
     }
     assert_same(&tmp.p("src"), &tmp.p("dst"), EVERYTHING);
     assert_no_litter(tmp.path());
+}
+
+/// L6: what was lost stays lost, however often a shard or the end is asked for.
+#[test]
+fn what_a_shard_has_lost_is_told_by_every_end() {
+    needs!(is_root(), "only root mounts");
+    let site = Site::new();
+    site.tmp.file("src/1", "one");
+    site.tmp.file("src/2", "two");
+    let done = Command::new("setfattr").args(["-n", "user.a", "-v", "b"]).arg(site.p("src/1")).status();
+    if !done.is_ok_and(|done| done.success()) {
+        return skipped("what a shard has lost", "there are no attributes here");
+    }
+    let mounted = Mount::new(&["-t", "ramfs", "none"].map(OsStr::new), &site.p("fs"));
+    let Ok(_mount) = mounted else { return skipped("what a shard has lost", "there is no ramfs") };
+    for verb in ["copy", "sync"] {
+        site.run(&format!("plan --verb {verb} src fs/{verb} --out {verb} --shards 1")).ok();
+        site.run(&format!("shard {verb} 0")).code(1).says("set attributes");
+        site.run(&format!("shard {verb} 0")).ok();
+        for _ in 0..2 {
+            site.run(&format!("finish {verb}")).code(1).says("1 attributes");
+        }
+        assert!(std::fs::read_to_string(site.p(verb).join("receipt")).unwrap().ends_with("lost 1\n"));
+        assert_eq!(std::fs::read(site.p("fs").join(verb).join("1")).unwrap(), b"one");
+    }
+}
+
+/// The manifest is text: what it cannot have is told by every end.
+#[test]
+fn a_name_that_the_manifest_cannot_have_is_told_by_every_end() {
+    let site = Site::new();
+    site.tmp.file("src/1", "one");
+    site.tmp.file(Path::new("src").join(OsStr::from_bytes(b"\xff")), "two");
+    site.run("plan src dst --out p --shards 1").ok();
+    site.run("shard p 0").ok();
+    for _ in 0..2 {
+        site.run("finish p").code(1).says("names in the manifest");
+    }
+    site.judge("dst");
+    assert_eq!(std::fs::read_to_string(site.p("p/manifest")).unwrap().lines().count(), 1);
 }
 
 /// What differs arrives, what is the same is not written again, and what only the destination has goes in the end.

@@ -163,6 +163,25 @@ fn the_end_of_any_verb_is_killed_at_any_call() {
 }
 
 /// A file that a shard was filling under its own name when the machine went down, and of which no record has stayed.
+/// A run that is killed before its claim has its name, and a result that was begun, leave nothing in the plan.
+#[test]
+fn the_end_takes_away_what_killed_runs_have_left_in_the_plan() {
+    needs!(has_tool("strace"), "there is no strace");
+    let site = Site::new();
+    site.tmp.file("src/a", "one");
+    site.run("plan src dst --out p --shards 2").ok();
+    // The first such call gives a claim its name.
+    let killed = bcmr_killed_at(1, "renameat2").args(["shard", "p", "0"]).cwd(site.tmp.path());
+    killed.run().code(1009);
+    assert_eq!(litter(&site.p("p/claims")).len(), 1);
+    site.run("shard p --all").ok();
+    site.tmp.file("p/results/1.0123456789abcdef01234567.part", "begun");
+    site.run("finish p").ok();
+    assert_eq!(names(&site.p("p/claims")), [""; 0]);
+    assert_eq!(names(&site.p("p/results")), ["0", "1"]);
+    assert_same(&site.p("src"), &site.p("dst"), EVERYTHING);
+}
+
 /// What has the name of a further name of a file is replaced at its end, and nothing of that is left: neither where it cannot be, nor
 /// of an end that is killed in between.
 #[test]
@@ -182,7 +201,7 @@ fn the_end_of_a_sync_leaves_nothing_of_what_it_replaces() {
     site.tmp.file("dst/b", "another file");
     let was_left = Cell::new(false);
     until_not_killed(20, 1, |at| {
-        let calls = "rename,renameat,renameat2";
+        let calls = "renameat";
         let ran = bcmr_killed_at(at, calls).args(["finish", "p"]).cwd(site.tmp.path()).run();
         if !litter(&site.p("dst")).is_empty() {
             was_left.set(true);

@@ -39,11 +39,14 @@ impl PlanEnd<'_> {
         };
         let (sum, _) = done?;
         let lost = lost?;
+        self.tally.failed_below(&lost);
         self.folder.write_receipt(self.receipt(&sum).as_bytes())?;
+        super::tell_lost(&self.tally, &self.dst_path, self.lost(&sum));
         let Sum { counts: ShardCounts { files, others, bytes, .. }, dirs, further, root } = sum;
         let others = others + further;
         let mut summary = self.tally.summary();
-        summary.add(Summary { files: 0, dirs: 0, others: 0, bytes: 0, kept: 0, updated: 0, ..lost });
+        let told = Summary { failed: 0, codes: Vec::new(), ..lost };
+        summary.add(Summary { files: 0, dirs: 0, others: 0, bytes: 0, kept: 0, updated: 0, ..told });
         Ok(Finished { summary: Summary { files, dirs, others, bytes, ..summary }, root })
     }
 

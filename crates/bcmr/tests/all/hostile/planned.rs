@@ -286,7 +286,7 @@ fn a_name_goes_by_an_answer_alone() {
 }
 
 /// The source itself, and what is never removed: the root, and the directory that the server is in.
-fn guarded(w: &mut Wire, ids: [u64; 5]) {
+fn guarded(w: &mut Wire, ids: &[u64]) {
     w.greet_with(OLDER);
     w.asked();
     w.say(&of_list());
@@ -294,7 +294,7 @@ fn guarded(w: &mut Wire, ids: [u64; 5]) {
     w.all_sent();
     for ino in ids {
         match w.hear() {
-            Some(said) if said.kind == kind::STAT => w.say(&Message::Info(Entry { ino, ..dir(b"x") })),
+            Some(said) if said.kind == kind::STAT => w.say(&Message::Info(Entry { ino: *ino, ..dir(b"x") })),
             _ => return,
         };
     }
@@ -308,7 +308,8 @@ const APART: [u64; 5] = [4, 1000, 1001, 1002, 1002];
 fn removal(place: &Place, entries: &[Entry<'_>]) {
     let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p", "--shards", "1"];
     let planned = place.run("plan", &plan, |w| {
-        guarded(w, APART);
+        // And that it is no link to one.
+        guarded(w, &[&APART[..], &[4]].concat());
         w.say(&Message::Operand { path: b"base/.", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
         w.say(&on_offer(1, 1, entries.to_vec()));
         w.say(&Message::DirEnd { dir: 1, partial: false });
@@ -327,7 +328,7 @@ fn the_end_of_a_refused_directory_may_come_late() {
         let place = Place::new();
         removal(&place, &[f(), Entry { name: b"g", ino: 78, ..f() }]);
         let outcome = place.run(name, SHARD, |w| {
-            guarded(w, APART);
+            guarded(w, &APART);
             w.say(&of_list());
             w.say(&on_offer(1, 1, vec![f()]));
             // What was a file is a directory now.
@@ -438,7 +439,7 @@ fn a_removal_asks_for_what_was_planned() {
         let place = Place::new();
         removal(&place, &[f()]);
         let outcome = place.run(name, SHARD, |w| {
-            guarded(w, APART);
+            guarded(w, &APART);
             script(w);
         });
         assert_eq!(outcome.code == 0, is_gone, "{name}: {}", outcome.said());
@@ -452,7 +453,7 @@ fn a_removal_asks_for_what_was_planned() {
     ] {
         let place = Place::new();
         let plan = ["plan", "--verb", "remove", "host:base", "--out", "DST/p"];
-        let outcome = place.run(why, &plan, |w| guarded(w, ids));
+        let outcome = place.run(why, &plan, |w| guarded(w, &ids));
         outcome.fair().failed();
         assert!(!place.dst().join("p").exists(), "{why}");
     }
