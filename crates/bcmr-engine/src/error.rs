@@ -167,17 +167,26 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error whose reason is a system call's.
+    /// An error whose reason is a system call's. One of ours that came where a system call's was expected is that one: it says
+    /// itself what was being done.
     #[must_use]
     pub fn os(op: Op, path: impl Into<PathBuf>, source: io::Error) -> Error {
-        Error {
+        Error::carried(source).unwrap_or_else(|source| Error {
             code: Code::of(&source),
             op,
             path: path.into(),
             other: None,
             note: None,
             source: Some(source),
-        }
+        })
+    }
+
+    /// The error of ours that `source` is, if it is one.
+    ///
+    /// # Errors
+    /// It is a system call's.
+    pub(crate) fn carried(source: io::Error) -> std::result::Result<Error, io::Error> {
+        source.downcast::<Error>()
     }
 
     /// An error whose reason is ours.
@@ -211,6 +220,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::{Fault, Side};
 
     #[test]
     fn numbers_stay_and_names_are_plain() {
@@ -226,6 +236,23 @@ mod tests {
         let earlier = [101, 102, 103, 104, 105, 106].map(Code::of_number);
         let now = [Code::Protocol, Code::Lost, Code::Limit, Code::Unsupported, Code::Unreachable, Code::Io];
         assert_eq!(earlier, now, "as the greeting of earlier builds numbered them");
+    }
+
+    /// Its words are for developers: it must not be the reason of another one.
+    #[test]
+    fn an_error_that_is_one_already_is_passed_on() {
+        let lost = || Error::ours(Code::Lost, Op::TalkTo, "far", Reason::ClosedByPeer);
+        let told = Error::os(Op::SendToTheOtherSide, "", io::Error::other(lost()));
+        assert_eq!(
+            (told.code, told.op, told.note, told.source.is_some()),
+            (Code::Lost, Op::TalkTo, lost().note, false)
+        );
+        let fault =
+            Fault::os(Side::Dest, Op::Write, io::Error::other(lost())).told(PathBuf::new, PathBuf::new);
+        assert_eq!((fault.op, fault.note, fault.source.is_some()), (Op::TalkTo, lost().note, false));
+        // The twin: a system call's stays what it is.
+        let e = Error::os(Op::Write, "f", io::Error::from_raw_os_error(libc_errno::ENOSPC));
+        assert_eq!((e.code, e.op, e.source.is_some()), (Code::NoSpace, Op::Write, true));
     }
 
     #[test]

@@ -51,8 +51,13 @@ impl Fault {
         self.source.as_ref().is_some_and(|e| e.raw_os_error() == Some(errno::EEXIST))
     }
     pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
+        let source = match self.source.map(Error::carried).transpose() {
+            Ok(Some(carried)) => return carried,
+            Ok(None) => None,
+            Err(source) => Some(source),
+        };
         let path = if self.side == Side::Source { src() } else { dst() };
         let note = self.note.map(Note::from);
-        Error { code: self.code, op: self.op, path, other: None, note, source: self.source }
+        Error { code: self.code, op: self.op, path, other: None, note, source }
     }
 }
