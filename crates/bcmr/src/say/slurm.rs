@@ -3,7 +3,7 @@
 //! Must not know where they are written, nor whether there is a Slurm here.
 
 use crate::names::shell_word;
-use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Tasks of an array job at most: what a Slurm that nobody has configured takes (`MaxArraySize` 1001).
@@ -16,53 +16,52 @@ const FINISH: &str = "finish.sbatch";
 const SUBMIT: &str = "submit";
 
 /// The scripts of a plan, by name, to be written into `dir`.
-pub fn scripts(plan: &Path, dir: &Path, shards: u32) -> [(&'static str, String); 3] {
+pub fn scripts(plan: &Path, dir: &Path, shards: u32) -> [(&'static str, Vec<u8>); 3] {
     let tasks = shards.clamp(1, TASKS_MAX);
-    let plan = shell_word(plan.as_os_str());
+    let plan = script_word(plan.as_os_str().as_bytes());
     let task = match shards > TASKS_MAX {
-        false => format!("exec bcmr shard {plan} \"$SLURM_ARRAY_TASK_ID\""),
+        false => "exec bcmr shard \"$plan\" \"$SLURM_ARRAY_TASK_ID\"".to_owned(),
         true => format!(
             "k=$SLURM_ARRAY_TASK_ID failed=0\n\
              while [ \"$k\" -lt {shards} ]; do\n\
-             \u{20}   bcmr shard {plan} \"$k\" || failed=$?\n\
+             \u{20}   bcmr shard \"$plan\" \"$k\" || failed=$?\n\
              \u{20}   k=$((k + {tasks}))\n\
              done\n\
              exit \"$failed\""
         ),
     };
     let head = "#!/bin/sh\n#SBATCH --requeue\n#SBATCH --open-mode=append\n#SBATCH --ntasks=1\n";
-    let shards_text =
-        format!("{head}#SBATCH --job-name=bcmr-shard\n#SBATCH --array=0-{}\n{task}\n", tasks - 1);
-    let finish_text = format!("{head}#SBATCH --job-name=bcmr-finish\nexec bcmr finish {plan}\n");
-    let word = |name: &str| shell_word(dir.join(name).as_os_str());
-    let submit = format!(
-        "#!/bin/sh\n\
+    let shards_head = format!("{head}#SBATCH --job-name=bcmr-shard\n#SBATCH --array=0-{}\n", tasks - 1);
+    let finish_head = format!("{head}#SBATCH --job-name=bcmr-finish\n");
+    // A path is any bytes, so it stands in a line of its own.
+    let with_plan =
+        |head: &str, rest: &str| [head.as_bytes(), b"plan=", &plan, b"\n", rest.as_bytes(), b"\n"].concat();
+    let submit_head = "#!/bin/sh\n\
          # Submits the shards as one array job, and the job that publishes the tree when all of them have ended. Options go to\n\
          # sbatch. Where a shard has failed, the last job changes nothing and says which: submit again.\n\
-         set -eu\n\
-         shards=$(sbatch --parsable --output={} \"$@\" {})\n\
-         finish=$(sbatch --parsable --output={} --dependency=\"afterany:${{shards%%;*}}\" \"$@\" {})\n\
-         echo \"shards: job $shards, finish: job $finish\"\n",
-        log(dir, "shard-%a.log"),
-        word(SHARDS),
-        log(dir, "finish.log"),
-        word(FINISH),
+         set -eu\n";
+    let submit = format!(
+        "shards=$(sbatch --parsable --output=\"$logs/shard-%a.log\" \"$@\" \"$dir/{SHARDS}\")\n\
+         finish=$(sbatch --parsable --output=\"$logs/finish.log\" --dependency=\"afterany:${{shards%%;*}}\" \"$@\" \"$dir/{FINISH}\")\n\
+         echo \"shards: job $shards, finish: job $finish\"\n"
     );
-    [(SHARDS, shards_text), (FINISH, finish_text), (SUBMIT, submit)]
+    let dir = dir.as_os_str().as_bytes();
+    // What Slurm would replace in the directory's own name is kept.
+    let logs = script_word(&dir.split(|b| *b == b'%').collect::<Vec<_>>().join(&b"%%"[..]));
+    let dir = script_word(dir);
+    let submit =
+        [submit_head.as_bytes(), b"dir=", &dir, b"\nlogs=", &logs, b"\n", submit.as_bytes()].concat();
+    [
+        (SHARDS, with_plan(&shards_head, &task)),
+        (FINISH, with_plan(&finish_head, "exec bcmr finish \"$plan\"")),
+        (SUBMIT, submit),
+    ]
 }
 
-/// Where a job's output goes, as a word; what Slurm would replace in the directory's own name is kept.
-fn log(dir: &Path, name: &str) -> String {
-    let mut path = OsString::new();
-    for (n, part) in dir.as_os_str().to_string_lossy().split('%').enumerate() {
-        if n > 0 {
-            path.push("%%");
-        }
-        path.push(part);
-    }
-    path.push("/");
-    path.push(name);
-    shell_word(&path)
+/// Any bytes as a word of a script, which every POSIX shell reads.
+fn script_word(bytes: &[u8]) -> Vec<u8> {
+    let quoted = bytes.split(|b| *b == b'\'').collect::<Vec<_>>().join(&br"'\''"[..]);
+    [b"'", &quoted[..], b"'"].concat()
 }
 
 /// How to go on with them.
@@ -74,15 +73,21 @@ pub fn submit(dir: &Path) -> String {
 mod tests {
     use super::*;
 
+    fn text_of((_, script): (&str, Vec<u8>)) -> String {
+        String::from_utf8(script).unwrap()
+    }
+
     #[test]
     fn a_task_does_its_shard_and_the_end_waits_for_all() {
-        let [(_, shards), (_, finish), (_, submit)] =
-            scripts(Path::new("/p/a plan"), Path::new("/jobs/100%"), 16);
+        let [shards, finish, submit] =
+            scripts(Path::new("/p/a plan"), Path::new("/jobs/100%"), 16).map(text_of);
         assert!(shards.contains("#SBATCH --array=0-15\n"), "{shards}");
-        assert!(shards.ends_with("exec bcmr shard '/p/a plan' \"$SLURM_ARRAY_TASK_ID\"\n"), "{shards}");
-        assert!(finish.ends_with("exec bcmr finish '/p/a plan'\n"), "{finish}");
+        let ends = "plan='/p/a plan'\nexec bcmr shard \"$plan\" \"$SLURM_ARRAY_TASK_ID\"\n";
+        assert!(shards.ends_with(ends), "{shards}");
+        assert!(finish.ends_with("plan='/p/a plan'\nexec bcmr finish \"$plan\"\n"), "{finish}");
         for piece in [
-            "--output=/jobs/100%%/shard-%a.log \"$@\" /jobs/100%/shards.sbatch)",
+            "dir='/jobs/100%'\nlogs='/jobs/100%%'\n",
+            "--output=\"$logs/shard-%a.log\" \"$@\" \"$dir/shards.sbatch\")",
             "--dependency=\"afterany:${shards%%;*}\"",
         ] {
             assert!(submit.contains(piece), "{submit}");
@@ -92,7 +97,7 @@ mod tests {
     /// More shards than tasks: run by a shell with a bcmr that says what it is asked for.
     #[test]
     fn more_shards_than_tasks_are_each_done_once() {
-        let [(_, shards), ..] = scripts(Path::new("/p"), Path::new("/d"), 2500);
+        let [shards, ..] = scripts(Path::new("/p"), Path::new("/d"), 2500).map(text_of);
         assert!(shards.contains("#SBATCH --array=0-999\n"), "{shards}");
         let mut done = Vec::new();
         for task in [0, 499, 500, 999] {
