@@ -969,11 +969,35 @@ fn a_plan_is_made_where_there_is_a_directory() {
     assert_eq!(names(site.tmp.path()), [""; 0]);
 }
 
+/// What is typed is a name however it is spelled, as for `sync`.
+#[test]
+fn the_current_directory_may_be_a_destination() {
+    for typed in [".", "./", "../dst/.", "./../dst//"] {
+        let site = Site::new();
+        site.tmp.file("src/a", "one");
+        site.tmp.dir("dst");
+        let run = |words: &str| bcmr(words.split(' ')).cwd(&site.p("dst")).run();
+        for verb in ["sync", "check"] {
+            run(&format!("plan --verb {verb} ../src/ {typed} --out ../{verb} --shards 1")).ok();
+            run(&format!("shard ../{verb} 0")).ok();
+            run(&format!("finish ../{verb}")).ok();
+        }
+        site.judge("dst");
+    }
+}
+
 /// What Slurm would do with the scripts, done by an sbatch that runs each job at once.
 #[test]
 fn the_scripts_for_slurm_do_the_plan() {
+    slurm_does("jobs");
+    // A name is any bytes, and the shell any POSIX one.
+    slurm_does("it's\n100% \u{e4}");
+}
+
+fn slurm_does(name: &str) {
     let site = Site::new();
     mixed(&site);
+    let plan = format!("plan of {name}");
     let bin = site.tmp.dir("bin");
     symlink(BCMR, bin.join("bcmr")).unwrap();
     let sbatch = r#"#!/bin/sh
@@ -989,12 +1013,15 @@ echo "17;cluster"
 "#;
     std::fs::write(bin.join("sbatch"), sbatch).unwrap();
     chmod(&bin.join("sbatch"), 0o755);
-    let ran = site.run("plan src dst --out plan --shards 3 --slurm jobs").ok();
-    assert!(
-        ran.out.ends_with(&format!("or all of it by Slurm with: sh {}\n", site.p("jobs/submit").display()))
-    );
-    let mut submit =
-        Line::new(Path::new("sh")).args(["jobs/submit", "--partition=long"]).cwd(site.tmp.path());
+    let words = ["plan", "src", "dst", "--out", &plan, "--shards", "3", "--slurm", name];
+    let ran = bcmr(words).cwd(site.tmp.path()).run().ok();
+    if name == "jobs" {
+        let said = format!("or all of it by Slurm with: sh {}\n", site.p("jobs/submit").display());
+        assert!(ran.out.ends_with(&said), "{}", ran.out);
+    }
+    let mut submit = Line::new(Path::new("sh"))
+        .args([&*format!("{name}/submit"), "--partition=long"])
+        .cwd(site.tmp.path());
     submit.0.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     let ran = submit.run().ok();
     assert_eq!(ran.out, "shards: job 17;cluster, finish: job 17;cluster\n");

@@ -240,7 +240,8 @@ fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
     let path = path.map_or(Path::new(""), PathBuf::as_path);
     match address::parse(path)? {
         Operand::Here(path) if path.as_os_str().is_empty() => Err(Usage::new("a path is empty")),
-        Operand::Here(path) => Ok(from.join(path)),
+        // A `.` names nothing, nor does a slash at the end; what `..` leads to, only the file system knows.
+        Operand::Here(path) => Ok(from.join(path).components().collect()),
         Operand::There(_) => {
             let say = "a plan is written where every machine that does a shard sees it";
             Err(Usage::new(say).or("for a name with a colon put ./ before it"))
