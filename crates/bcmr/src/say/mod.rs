@@ -213,9 +213,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     let only = |words| Some(Hint { words, add: None, made });
     match (verb, e.code) {
         (Verb::Sync, _) if hint_of_sync(e).is_some() => hint_of_sync(e),
-        (Verb::Plan | Verb::Finish, Code::Refused) if is_unmounted(e) => only(
-            "mount it; if it is to stay as it is now, a plan without --delete says so for the next time, once it is finished",
-        ),
+        (Verb::Plan | Verb::Finish, Code::Refused) if is_unmounted(e) => only(MOUNT_FOR_PLAN),
         // It was allowed to change, and is there.
         (_, Code::SourceChanged) if e.op == Op::CopyAllOf => None,
         (Verb::Remove, Code::IsDirectory) => {
@@ -324,6 +322,9 @@ fn hint_of_space(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         _ => None,
     }
 }
+
+/// How to go on with a plan for such a source.
+const MOUNT_FOR_PLAN: &str = "mount it; if it is to stay as it is now, a plan without --delete says so for the next time, once it is finished";
 
 /// M1: the source is not mounted where it was.
 fn is_unmounted(e: &Error) -> bool {
