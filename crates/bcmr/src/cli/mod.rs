@@ -23,7 +23,7 @@ pub fn run(env: &Env) -> u8 {
         return commands::print(init::LETTERS);
     }
     let typed = bcmr::parse(&env.line);
-    let (mut cli, config) = match typed.map(|cli| (commands::configured(&cli, env), cli)) {
+    let (mut cli, config) = match typed.map(|mut cli| (commands::configured(&mut cli, env), cli)) {
         Err(e) => return explain(&e, env),
         Ok((Err(usage), _)) => {
             ui::writer::err(&say::usage_of(&BCMR, &usage));

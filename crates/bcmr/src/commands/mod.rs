@@ -25,7 +25,7 @@ mod verb;
 mod via_source;
 
 use crate::cli::bcmr::filters::Files;
-use crate::cli::bcmr::places::is_place;
+use crate::cli::bcmr::places::names_places;
 use crate::cli::bcmr::settle;
 use crate::cli::bcmr::{Cli, Command};
 use crate::config::{self, Config};
@@ -34,15 +34,15 @@ use crate::usage::Usage;
 pub use verb::{is_here, print};
 
 /// The configuration, as far as this command wants it: for defaults of its verb, and for places among its words.
-pub fn configured(cli: &Cli, env: &Env) -> Result<Config, Usage> {
+pub fn configured(cli: &mut Cli, env: &Env) -> Result<Config, Usage> {
     let verb = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     let has_defaults = !cli.no_defaults && config::WITH_DEFAULTS.contains(&verb);
-    let has_places = env.line.iter().skip(2).any(|word| is_place(word));
+    let has_places = names_places(&mut cli.command);
     match (has_places, has_defaults) {
         (true, _) => remote::configuration(env),
         (false, true) => remote::configuration(env).or_else(|usage| {
             // What says nothing of defaults, as far as it can be read, is no reason not to copy here.
-            if remote::mentions_defaults(env) { Err(usage) } else { Ok(Config::default()) }
+            if remote::may_have_defaults(env) { Err(usage) } else { Ok(Config::default()) }
         }),
         (false, false) => Ok(Config::default()),
     }

@@ -3,7 +3,9 @@
 use super::common::remote::*;
 use super::common::*;
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -209,12 +211,48 @@ fn defaults_and_places_of_the_configuration() {
         assert!(ran.err.contains("config.toml") && !tmp.p("never").exists(), "{broken}: {ran:?}");
         configured(broken, &["copy", "--no-defaults", "s/g.o", "once"]).ok();
     }
+    // One that cannot be read may be about defaults: what they keep from being removed stays.
+    tmp.file("config/bcmr/config.toml", b"# M\xfcller\n[defaults]\nremove = ['-i']\n");
+    let remove = |at: &str| {
+        let mut line = bcmr(["remove", at]).cwd(tmp.path());
+        line.0.env("XDG_CONFIG_HOME", tmp.p("config"));
+        line.run()
+    };
+    remove("s/g.o").code(2).says("config.toml");
+    std::fs::remove_file(tmp.p("config/bcmr/config.toml")).unwrap();
+    std::fs::create_dir(tmp.p("config/bcmr/config.toml")).unwrap();
+    remove("s/g.o").code(2).says("config.toml");
+    assert!(tmp.p("s/g.o").exists());
+    std::fs::remove_dir(tmp.p("config/bcmr/config.toml")).unwrap();
     // Where it cannot be about defaults, it is no reason not to copy here; it is one where a place is named.
     configured("nonsense", &["copy", "s/g.o", "twice"]).ok();
     configured("[places]\n'a/b' = 'x'\n", &["copy", "s/g.o", "@x"]).code(2).says("no name of a place");
     configured("[defaults]\ncopy = ['--nonsense']\n", &["copy", "a", "b"])
         .code(2)
         .says("--no-defaults leaves them out");
+}
+
+/// A configuration that is the user's own and closed is no reason to do without it; one where the user may not even look is
+/// another's.
+#[test]
+fn a_configuration_that_is_closed_may_have_defaults() {
+    needs!(is_root(), "only root can act as another user");
+    let tmp = Tmp::for_others();
+    let config = tmp.file("config/bcmr/config.toml", "[defaults]\nremove = ['-i']\n");
+    tmp.dir("d");
+    let close = |path: &Path| std::fs::set_permissions(path, Permissions::from_mode(0o000)).unwrap();
+    std::os::unix::fs::chown(tmp.p("d"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let remove = || {
+        tmp.file("d/f", "f");
+        let mut line = bcmr_as(NOBODY, &tmp, ["remove", "d/f"]).cwd(tmp.path());
+        line.0.env("XDG_CONFIG_HOME", tmp.p("config"));
+        line.run()
+    };
+    close(&config);
+    remove().code(2).says("config.toml");
+    assert!(tmp.p("d/f").exists());
+    close(&tmp.p("config"));
+    remove().ok();
 }
 
 /// `-` is standard input or standard output, with all that a copy promises of the name that it makes.

@@ -3,7 +3,7 @@
 //! Pure: words and a table in, words out. Must not know how the configuration is read.
 
 use super::Command;
-use super::operands::IsHere;
+use super::operands::{IsHere, Operands};
 use crate::names;
 use crate::usage::Usage;
 use std::collections::BTreeMap;
@@ -11,8 +11,16 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Whether a word may be a place.
-pub fn is_place(word: &OsStr) -> bool {
+/// Whether an operand of `command` may be a place.
+pub fn names_places(command: &mut Command) -> bool {
+    let is_host = match command {
+        Command::Doctor(a) | Command::Deploy(a) => is_place(&a.host),
+        _ => false,
+    };
+    is_host || operands(command).into_iter().any(|path| is_place(path.as_os_str()))
+}
+
+fn is_place(word: &OsStr) -> bool {
     word.as_bytes().starts_with(b"@")
 }
 
@@ -23,40 +31,17 @@ pub fn expand(
     line: &mut [OsString],
     is_here: IsHere<'_>,
 ) -> Result<(), Usage> {
-    let (paths, target): (&mut [PathBuf], Option<&mut PathBuf>) = match command {
-        Command::Copy(a) => (&mut a.operands.paths, a.operands.target_directory.as_mut()),
-        Command::Check(a) => (&mut a.operands.paths, a.operands.target_directory.as_mut()),
-        Command::Move(a) => (&mut a.operands.paths, a.operands.target_directory.as_mut()),
-        Command::Ls(a) => (&mut a.look.paths, None),
-        Command::Stat(a) => (&mut a.look.paths, None),
-        Command::Du(a) => (&mut a.look.paths, None),
-        Command::Mkdir(a) => (&mut a.look.paths, None),
-        Command::Hash(a) => (&mut a.paths, None),
-        Command::Remove(a) => (&mut a.paths, None),
-        Command::Sync(a) => (std::slice::from_mut(&mut a.source), Some(&mut a.dest)),
-        Command::Doctor(a) | Command::Deploy(a) => {
-            if let Some(full) = full(Path::new(&a.host), places) {
-                // A place has a path; a host has none.
-                let is_url = full.as_bytes().starts_with(b"ssh://");
-                let end = full.as_bytes().iter().position(|b| *b == b':').filter(|_| !is_url);
-                let host = full.as_bytes().get(..end.unwrap_or(full.len())).unwrap_or_default();
-                a.host = OsString::from_vec(host.to_vec());
-            }
-            return Ok(());
+    if let Command::Doctor(a) | Command::Deploy(a) = command {
+        if let Some(full) = full(Path::new(&a.host), places) {
+            // A place has a path; a host has none.
+            let is_url = full.as_bytes().starts_with(b"ssh://");
+            let end = full.as_bytes().iter().position(|b| *b == b':').filter(|_| !is_url);
+            let host = full.as_bytes().get(..end.unwrap_or(full.len())).unwrap_or_default();
+            a.host = OsString::from_vec(host.to_vec());
         }
-        _ => return Ok(()),
-    };
-    each(paths, places, line, is_here)?;
-    target.map_or(Ok(()), |dir| each(std::slice::from_mut(dir), places, line, is_here))
-}
-
-fn each(
-    paths: &mut [PathBuf],
-    places: &BTreeMap<String, String>,
-    line: &mut [OsString],
-    is_here: IsHere<'_>,
-) -> Result<(), Usage> {
-    for path in paths.iter_mut().filter(|path| is_place(path.as_os_str())) {
+        return Ok(());
+    }
+    for path in operands(command).into_iter().filter(|path| is_place(path.as_os_str())) {
         let Some(full) = full(path, places) else {
             if is_here(path) {
                 continue;
@@ -73,6 +58,44 @@ fn each(
         *path = full.into();
     }
     Ok(())
+}
+
+/// The operands of a command that are paths, here or on another machine.
+fn operands(command: &mut Command) -> Vec<&mut PathBuf> {
+    match command {
+        Command::Copy(a) => of(&mut a.operands),
+        Command::Check(a) => of(&mut a.operands),
+        Command::Move(a) => of(&mut a.operands),
+        Command::Ls(a) => a.look.paths.iter_mut().collect(),
+        Command::Stat(a) => a.look.paths.iter_mut().collect(),
+        Command::Du(a) => a.look.paths.iter_mut().collect(),
+        Command::Mkdir(a) => a.look.paths.iter_mut().collect(),
+        Command::Hash(a) => a.paths.iter_mut().collect(),
+        Command::Remove(a) => a.paths.iter_mut().collect(),
+        Command::Sync(a) => vec![&mut a.source, &mut a.dest],
+        Command::Plan(a) => {
+            [&mut a.source, &mut a.destination, &mut a.out, &mut a.status].into_iter().flatten().collect()
+        }
+        Command::Shard(a) => vec![&mut a.plan],
+        Command::Finish(a) => vec![&mut a.plan],
+        Command::Sessions(a) => vec![&mut a.dir],
+        Command::Undo(a) => vec![&mut a.receipt],
+        Command::Doctor(_)
+        | Command::Deploy(_)
+        | Command::Ctl(_)
+        | Command::Serve(_)
+        | Command::Init(_)
+        | Command::Config
+        | Command::AtSource
+        | Command::Schema
+        | Command::Completions { .. }
+        | Command::Complete { .. }
+        | Command::Man { .. } => Vec::new(),
+    }
+}
+
+fn of(operands: &mut Operands) -> Vec<&mut PathBuf> {
+    operands.paths.iter_mut().chain(&mut operands.target_directory).collect()
 }
 
 /// What `@name/rest` stands for, if there is such a place.
@@ -128,6 +151,21 @@ mod tests {
         assert_eq!(expanded("bcmr copy -r a @nas/b", false).unwrap(), "bcmr copy -r a h:/srv/b");
         assert_eq!(expanded("bcmr copy -t @nas a", false).unwrap(), "bcmr copy -t h:/srv a");
         assert_eq!(expanded("bcmr copy -e @nas a b", false).unwrap(), "bcmr copy -e @nas a b");
+        for (typed, want) in [
+            ("plan a @nas --out p", "plan a h:/srv --out p"),
+            ("plan @nas/a b --out p", "plan h:/srv/a b --out p"),
+            ("plan a b --out @nas", "plan a b --out h:/srv"),
+            ("shard @nas/p 0", "shard h:/srv/p 0"),
+            ("finish @nas/p", "finish h:/srv/p"),
+            ("sessions @nas", "sessions h:/srv"),
+            ("undo @nas/receipt", "undo h:/srv/receipt"),
+        ] {
+            assert_eq!(
+                expanded(&format!("bcmr {typed}"), false).unwrap().to_str().unwrap(),
+                format!("bcmr {want}")
+            );
+        }
+        assert!(expanded("bcmr plan a @typo --out p", false).is_err());
         assert_eq!(expanded("bcmr copy a @types", true).unwrap(), "bcmr copy a @types");
         assert!(expanded("bcmr copy a @typo", false).is_err());
         let mut doctor = super::super::parse(["bcmr", "doctor", "@nas"]).unwrap().command;
