@@ -40,18 +40,6 @@ const NOTE_BYTES_MAX: u64 = 64 << 10;
 /// Bytes read or written at a time.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// A file that goes with its descriptor.
-pub(super) fn scratch(dir: &Dir) -> io::Result<File> {
-    if let Ok(file) = dir.unnamed(0o600) {
-        return Ok(File::from(file));
-    }
-    // A file system without such files: made and removed at once.
-    let name = random()?;
-    let file = land::new_file(dir, name.as_name(), 0o600)?;
-    dir.remove_file(name.as_name())?;
-    Ok(File::from(file))
-}
-
 fn run_name(number: u128) -> io::Result<NameBuf> {
     stage::numbered(number).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }

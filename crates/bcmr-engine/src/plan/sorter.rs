@@ -3,7 +3,7 @@
 //!
 //! Must not know what a record means.
 
-use super::folder::scratch;
+use crate::receiver::land;
 use fastcopy::dir::Dir;
 use fastcopy::sync;
 use std::cmp::Ordering;
@@ -183,7 +183,7 @@ impl<'d> Sorter<'d> {
 
     fn spill(&self, mut buffer: SortBuffer) -> io::Result<SortedRun> {
         buffer.sort();
-        let mut out = BufWriter::with_capacity(PIECE_BYTES, scratch(self.dir)?);
+        let mut out = BufWriter::with_capacity(PIECE_BYTES, land::scratch(self.dir, 0o600)?);
         for at in &buffer.at {
             if let Some((key, value)) = buffer.record(*at) {
                 write_record(&mut out, key, value)?;
@@ -214,7 +214,7 @@ impl<'d> Sorter<'d> {
         while runs.len() > FAN {
             let rest = runs.split_off(FAN);
             let mut merge = Merge::of(std::mem::replace(runs, rest))?;
-            let mut out = BufWriter::with_capacity(PIECE_BYTES, scratch(self.dir)?);
+            let mut out = BufWriter::with_capacity(PIECE_BYTES, land::scratch(self.dir, 0o600)?);
             merge.write(&mut out)?;
             runs.push(readable(out)?);
         }

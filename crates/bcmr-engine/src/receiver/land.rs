@@ -10,11 +10,12 @@ use crate::receiver::created_names::TAKEN;
 use crate::receiver::dest::DestDir;
 use crate::receiver::resumable::{self, Want};
 use crate::stage::{self, Home};
-use fastcopy::dir::{Dir, Name};
+use fastcopy::dir::{Dir, Lock, Name, try_lock};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::collections::HashSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Seek};
 
 /// From this many files on, one syncfs is cheaper than a flush for each (docs/decisions/0001-atomic-landing.md).
 const SYNC_ALL_JOBS_MIN: usize = 5;
@@ -400,6 +401,38 @@ pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<boo
 /// A new file beside what a person named, to be given its name with [`give_name`].
 pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::os::fd::OwnedFd> {
     dir.create_file(name, mode)
+}
+
+/// A file in the file system of `dir` that no walk finds, and that goes with its descriptor.
+pub(crate) fn scratch(dir: &Dir, mode: u32) -> io::Result<File> {
+    if let Ok(file) = dir.unnamed(mode) {
+        return Ok(File::from(file));
+    }
+    // A file system without such files: made and removed at once.
+    let name = stage::random().ok_or(io::ErrorKind::InvalidInput)?;
+    let file = new_file(dir, name.as_name(), mode)?;
+    dir.remove_file(name.as_name())?;
+    Ok(File::from(file))
+}
+
+/// Gives what was written into a file of [`scratch`] a name in `dir` that is free, to be given its own with [`give_name`].
+pub(crate) fn name_scratch(dir: &Dir, mut file: File, name: Name<'_>, mode: u32) -> io::Result<File> {
+    // Another run that finds the name leaves it while its file is locked.
+    let lock = |file: &File| match try_lock(file) {
+        Lock::Busy => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
+        Lock::Held | Lock::Unsupported => Ok(()),
+    };
+    lock(&file)?;
+    match dir.name_unnamed(&file, name) {
+        // It had a name, and can have none again.
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => {}
+        named => return named.map(|()| file),
+    }
+    let mut named = File::from(new_file(dir, name, mode)?);
+    lock(&named)?;
+    file.rewind()?;
+    io::copy(&mut file, &mut named)?;
+    Ok(named)
 }
 
 /// R9: what takes the place of a file is on stable storage before it has the name. New names wait for the kernel, as with

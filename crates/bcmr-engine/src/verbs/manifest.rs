@@ -28,6 +28,9 @@ const HEX: usize = 64;
 /// Bytes of a line; more than any path a tree was ever seen to have, and a bound for a file that is no manifest.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
+/// Permission bits of one, before the umask.
+const MODE: u32 = 0o666;
+
 /// A manifest being written. Its name appears in the end, whole, or not at all.
 pub(crate) struct Manifest {
     /// Paths are relative to this; what is on another machine says it before it says anything else.
@@ -36,6 +39,9 @@ pub(crate) struct Manifest {
     path: PathBuf,
     dir: Dir,
     name: NameBuf,
+    /// What has the name in the beginning.
+    there: Option<(u64, u64)>,
+    /// Its name before it has that.
     part: NameBuf,
     out: Mutex<BufWriter<File>>,
     /// The first line that could not be written.
@@ -57,27 +63,19 @@ impl Manifest {
             return Err(refuse(Code::IsDirectory, Reason::IsDirectory));
         };
         let dir = dir.dir.try_clone().map_err(fail)?;
-        if dir.look(name.as_name()).map_err(fail)?.is_some_and(|i| i.kind != Kind::File) {
+        let there = dir.look(name.as_name()).map_err(fail)?;
+        if there.is_some_and(|i| i.kind != Kind::File) {
             return Err(refuse(Code::InTheWay, Reason::NoFileInTheWay));
         }
         let home = land::home_of(&dir).map_err(fail)?;
         let part = home.manifest(name.as_name()).ok_or_else(|| refuse(Code::Io, Reason::NoNameForStage))?;
-        match dir.open_read_write(part.as_name()) {
-            Ok(old) if try_lock(&old) == Lock::Busy => {
-                return Err(refuse(Code::Refused, Reason::AnotherWritesManifest));
-            }
-            // What a killed run left.
-            Ok(_) => dir.remove_file(part.as_name()).map_err(fail)?,
-            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => {}
-            Err(e) => return Err(fail(e)),
-        }
-        let file = land::new_file(&dir, part.as_name(), 0o666).map_err(fail)?;
-        if try_lock(&file) == Lock::Busy {
-            return Err(refuse(Code::Refused, Reason::AnotherWritesManifest));
-        }
-        let out = Mutex::new(BufWriter::new(File::from(file)));
+        clear(&dir, part.as_name(), path)?;
+        // It has no name before the end: it may lie in what is copied.
+        let file = land::scratch(&dir, MODE).map_err(fail)?;
+        let out = Mutex::new(BufWriter::new(file));
         let base = base.map_or_else(OnceLock::new, OnceLock::from);
-        Ok(Manifest { base, path: path.to_owned(), dir, name, part, out, failed: Mutex::new(None) })
+        let there = there.map(|i| i.id());
+        Ok(Manifest { base, path: path.to_owned(), dir, name, there, part, out, failed: Mutex::new(None) })
     }
 
     /// Says what paths are relative to, once.
@@ -147,33 +145,55 @@ impl Manifest {
         }
     }
 
-    /// Gives it its name, on the medium; or takes it away, when the copy is not `complete`.
+    /// Gives it its name, on the medium; or lets it go, when the copy is not `complete`.
     pub(crate) fn end(self, complete: bool) -> Result<()> {
-        let Manifest { path, dir, name, part, out, failed, .. } = self;
+        let Manifest { path, dir, name, there, part, out, failed, .. } = self;
         let fail = |e| Error::os(Op::WriteManifest, &path, e);
-        let named = match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(e) => Err(e),
-            None if !complete => Ok(false),
-            None => out
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner)
-                .into_inner()
-                .map_err(io::IntoInnerError::into_error)
-                .and_then(|file| {
-                    sync::all(&file)?;
-                    land::give_name(&dir, part.as_name(), &dir, name.as_name(), false)?;
-                    sync::all(&dir)?;
-                    Ok(true)
-                }),
-        };
-        if matches!(named, Ok(true)) {
+        if let Some(e) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(fail(e));
+        }
+        if !complete {
             return Ok(());
         }
-        let removed = match dir.remove_file(part.as_name()) {
-            Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
-            _ => Ok(()),
+        let out = out.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error).map_err(fail)?;
+        // This run may have copied something to that very name, and another may have written its manifest.
+        let now = dir.look(name.as_name()).map_err(fail)?;
+        if now.is_some_and(|now| Some(now.id()) != there) {
+            return Err(Error::ours(Code::Refused, Op::WriteManifest, &path, Reason::BecameAnother));
+        }
+        clear(&dir, part.as_name(), &path)?;
+        let named = land::name_scratch(&dir, file, part.as_name(), MODE).and_then(|file| {
+            sync::all(&file)?;
+            land::give_name(&dir, part.as_name(), &dir, name.as_name(), false)?;
+            sync::all(&dir)
+        });
+        let removed = match &named {
+            Err(_) => removed(&dir, part.as_name()),
+            Ok(()) => Ok(()),
         };
         named.and(removed).map_err(fail)
+    }
+}
+
+/// Takes away what a killed run left under `part`; it is refused where a run that goes on has it.
+fn clear(dir: &Dir, part: Name<'_>, path: &Path) -> Result<()> {
+    let cleared = match dir.open_read_write(part) {
+        Ok(old) if try_lock(&old) == Lock::Busy => {
+            let why = Reason::AnotherWritesManifest;
+            return Err(Error::ours(Code::Refused, Op::WriteManifest, path, why));
+        }
+        Ok(_) => removed(dir, part),
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+        Err(e) => Err(e),
+    };
+    cleared.map_err(|e| Error::os(Op::WriteManifest, path, e))
+}
+
+fn removed(dir: &Dir, part: Name<'_>) -> io::Result<()> {
+    match dir.remove_file(part) {
+        Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
+        _ => Ok(()),
     }
 }
 

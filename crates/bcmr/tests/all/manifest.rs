@@ -201,6 +201,52 @@ fn appears_whole_or_not_at_all() {
     }
 }
 
+/// What is being written has no name while sources are looked for, so it may lie in one of them.
+#[test]
+fn it_may_lie_in_what_is_copied() {
+    let t = tempfile::tempdir().unwrap();
+    let here = |p: &str| t.path().join(p);
+    let names = |p: &str| -> Vec<_> {
+        let mut names: Vec<_> = fs::read_dir(here(p)).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    fs::create_dir(here("src")).unwrap();
+    fs::write(here("src/f"), "f").unwrap();
+    exits(&run(t.path(), "copy -r --manifest src/sums --report src/page.html src/. dst"), 0);
+    assert_eq!(names("dst"), ["f"]);
+    assert_eq!(names("src"), ["f", "page.html", "sums"]);
+    holds(&here("src/sums"), &here("dst"));
+    // The next run copies what the first has written, and says so.
+    let first = fs::read(here("src/sums")).unwrap();
+    exits(&run(t.path(), "copy -r --manifest src/sums src/. again"), 0);
+    assert_eq!(fs::read(here("again/sums")).unwrap(), first);
+    holds(&here("src/sums"), &here("again"));
+    exits(&run(t.path(), "sync --report src/second.html src synced"), 0);
+    assert_eq!(names("synced"), ["f", "page.html", "sums"]);
+}
+
+/// What the run has just copied is not replaced by its manifest.
+#[test]
+fn it_replaces_nothing_that_was_copied() {
+    let t = tempfile::tempdir().unwrap();
+    let here = |p: &str| t.path().join(p);
+    fs::create_dir_all(here("src")).unwrap();
+    fs::create_dir_all(here("dst")).unwrap();
+    fs::write(here("src/o"), "new").unwrap();
+    for old in [None, Some("old")] {
+        match old {
+            Some(old) => fs::write(here("dst/o"), old).unwrap(),
+            None => assert!(!here("dst/o").exists()),
+        }
+        let out = run(t.path(), "copy -T -r --manifest dst/o src dst");
+        exits(&out, 8);
+        assert!(text(&out).contains("it became another one meanwhile"), "{}", text(&out));
+        assert_eq!(fs::read(here("dst/o")).unwrap(), b"new");
+        assert_eq!(fs::read_dir(here("dst")).unwrap().count(), 1);
+    }
+}
+
 #[test]
 fn names_that_cannot_be_said_are_told() {
     let t = tempfile::tempdir().unwrap();
