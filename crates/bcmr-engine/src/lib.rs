@@ -8,6 +8,7 @@
 mod accounts;
 pub mod alter;
 pub mod api;
+mod awaited;
 mod blocks;
 pub mod calendar;
 mod chunks;

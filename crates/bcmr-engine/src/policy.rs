@@ -37,7 +37,8 @@ impl Target {
 
 /// Names read from a file, below one base directory (`--files-from`).
 pub struct NameList {
-    /// Where the names are read from, one after the other; never all at once.
+    /// Where the names are read from, one after the other; never all at once. A stop is heard where it says `WouldBlock` when
+    /// nothing has come for a moment.
     pub reader: Box<dyn BufRead + Send>,
     /// What ends a name: `\n` or NUL.
     pub separator: u8,
@@ -888,7 +889,7 @@ pub struct CheckRequest {
 
 /// `check --manifest`: whether what a manifest says still holds.
 pub struct ManifestRequest {
-    /// Where its lines are read from.
+    /// Where its lines are read from, as in [`NameList`].
     pub reader: Box<dyn BufRead + Send>,
     /// What it is called.
     pub file: PathBuf,

@@ -1,16 +1,14 @@
 //! Reads a person's answers from standard input: one line each, `y` is yes, everything else and the end of the input
 //! are no.
 //!
-//! Must not know what is being asked. Reads the descriptor itself and waits in short turns, so that a signal which
-//! asks to stop is an answer too (no), and not stuck behind a read that never returns.
+//! Must not know what is being asked. A signal which asks to stop is an answer too (no).
 
+use crate::input;
 use bcmr_engine::event::Cancel;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use std::io::ErrorKind;
 
 /// A longer answer is no answer.
 const ANSWER_BYTES_MAX: usize = 4096;
-const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Standard input, with what was read beyond the last answer.
 #[derive(Debug, Default)]
@@ -47,17 +45,11 @@ impl Answers {
     }
 
     fn read(&mut self) {
-        let stdin = rustix::stdio::stdin();
-        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&TURN)) {
-            Ok(0) | Err(Errno::INTR) => return,
-            Ok(_) => {}
-            Err(_) => self.ended = true,
-        }
         let mut block = [0_u8; 512];
-        match rustix::io::read(stdin, &mut block) {
+        match input::read(rustix::stdio::stdin(), &mut block) {
             Ok(0) => self.ended = true,
             Ok(n) => self.ahead.extend_from_slice(block.get(..n).unwrap_or_default()),
-            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(_) => self.ended = true,
         }
     }

@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod config;
 mod env;
+mod input;
 mod names;
 mod say;
 mod show;

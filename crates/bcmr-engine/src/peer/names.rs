@@ -3,8 +3,9 @@
 //! Must not know what is at any of them.
 
 use super::talk::send;
+use crate::awaited::{Awaited, is_stop};
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Event, Summary, Watch, note};
+use crate::event::{Cancel, Event, Summary, Watch, note};
 use crate::policy::NameList;
 use crate::transport::Peer;
 use bcmr_wire::handshake::wide;
@@ -43,7 +44,7 @@ impl RequestNames {
     pub(super) fn read(&mut self, watch: Watch<'_>) -> Result<Option<&[Vec<u8>]>> {
         let RequestNames::Kept { unread, names, refused } = self else { return Ok(None) };
         if let Some(list) = unread.take() {
-            *names = read_names(list)?;
+            *names = read_names(list, watch.cancel)?;
             // One that cannot be said does not keep the others back.
             names.retain(|name| {
                 let fits = name.len() <= limits::PATH_BYTES_MAX && !name.contains(&0);
@@ -92,12 +93,15 @@ pub(super) fn send_all_but_last<'a>(peer: &Peer, names: &'a [Vec<u8>]) -> Result
 }
 
 /// The names of a list, all of them: the side that gets them keeps them.
-fn read_names(list: NameList) -> Result<Vec<Vec<u8>>> {
+fn read_names(list: NameList, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let NameList { reader, separator } = list;
+    let NameList { mut reader, separator } = list;
     let most = limits::NAMES_BYTES_MAX;
-    let read = reader.take(most as u64).read_to_end(&mut bytes);
-    read.map_err(|e| Error::os(Op::ReadListOfNames, "", e))?;
+    let reader = Awaited { reader: &mut *reader, cancel };
+    reader.take(most as u64).read_to_end(&mut bytes).map_err(|e| match is_stop(&e) {
+        true => Error::ours(Code::Interrupted, Op::ReadListOfNames, "", Reason::Interrupted),
+        false => Error::os(Op::ReadListOfNames, "", e),
+    })?;
     let too_much = |note: Reason| Err(Error::ours(Code::Limit, Op::ReadListOfNames, "", note));
     // With a byte for each name, as its separator is one: what is shorter is also less over there.
     if bytes.len() == most {

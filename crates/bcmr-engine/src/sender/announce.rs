@@ -2,6 +2,7 @@
 //!
 //! Must not know what is wanted.
 
+use crate::awaited::Awaited;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::Follow;
@@ -112,6 +113,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
                 }
             }),
             ToSend::Names { base, dir, reader, separator, extent } => {
+                let reader = Awaited { reader, cancel: self.sending.push.cancel };
                 self.listed(base, &dir, ListedNames { reader, separator, base, ended: false }, extent)
             }
         };
@@ -510,6 +512,9 @@ impl<'s, 'a> Announcer<'s, 'a> {
                     Extent::All => self.sending.schedule.release(&child),
                 }
             }
+        }
+        if self.sending.stopped() {
+            return Ok(());
         }
         let top = chain.end(&mut leave);
         leave(top);

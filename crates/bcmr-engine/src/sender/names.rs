@@ -2,6 +2,7 @@
 //!
 //! Must not look at what has a name.
 
+use crate::awaited::{Awaited, is_stop};
 use crate::error::{Code, Error, Op, Reason, Result};
 use fastcopy::dir::NameBuf;
 use fastcopy::names::NameList;
@@ -45,10 +46,10 @@ impl std::ops::DerefMut for Names {
 
 /// Names from a list, one at a time, each split into its components.
 pub(crate) struct ListedNames<'r> {
-    pub(crate) reader: &'r mut (dyn BufRead + Send),
+    pub(crate) reader: Awaited<'r>,
     pub(crate) separator: u8,
     pub(crate) base: &'r Path,
-    /// It cannot be read any further.
+    /// It was read to its end, or cannot be read any further.
     pub(crate) ended: bool,
 }
 
@@ -58,10 +59,17 @@ impl Iterator for ListedNames<'_> {
         while !self.ended {
             let mut line = Vec::new();
             match self.reader.read_until(self.separator, &mut line) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.ended = true;
+                    break;
+                }
                 Ok(_) => {}
                 Err(e) => {
                     self.ended = true;
+                    // Half a name is none.
+                    if is_stop(&e) {
+                        break;
+                    }
                     return Some(Err(Error::os(Op::ReadListOfNamesBelow, self.base, e)));
                 }
             }

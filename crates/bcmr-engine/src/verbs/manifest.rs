@@ -4,6 +4,7 @@
 //! `HASH  PATH`; where PATH holds a backslash or newline, these are `\\` and `\n`, and the line begins with a
 //! backslash. Names that are not UTF-8 (or hold U+FFFD, which `b3sum` takes for one that was not) cannot be said.
 
+use crate::awaited::{Awaited, is_stop};
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
@@ -304,7 +305,11 @@ pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summ
         let (reader, number) = &mut *lines;
         *number += 1;
         let mut line = Vec::new();
-        let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        let reader = Awaited { reader: &mut **reader, cancel: watch.cancel };
+        let read = reader.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        if read.as_ref().is_err_and(is_stop) {
+            return None;
+        }
         if line.last() == Some(&b'\n') {
             line.pop();
         } else if matches!(read, Ok(0)) {

@@ -3,12 +3,14 @@
 use crate::cli::bcmr::check::{self, CheckArgs, ManifestJob};
 use crate::cli::bcmr::operands::{self, Places};
 use crate::env::Env;
+use crate::input::Input;
 use crate::show::Verb;
 use crate::ui::{self, Start};
 use crate::voice::BCMR;
 use bcmr_engine::policy::ManifestRequest;
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Runs it.
 pub fn run(args: &CheckArgs, env: &Env) -> u8 {
@@ -45,15 +47,15 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
 
 fn run_manifest(job: ManifestJob) -> u8 {
     let ManifestJob { file, dir, jobs, show } = job;
-    let reader: Box<dyn io::BufRead + Send> = if file.as_os_str() == "-" {
-        Box::new(BufReader::new(io::stdin()))
-    } else {
-        match File::open(&file) {
-            Ok(opened) => Box::new(BufReader::new(opened)),
-            Err(e) => {
-                super::verb::file_failed("open", &file, &e);
-                return BCMR.exits.usage;
-            }
+    let opened = match file.as_os_str() == "-" {
+        true => io::stdin().as_fd().try_clone_to_owned(),
+        false => File::open(&file).map(OwnedFd::from),
+    };
+    let reader = match opened {
+        Ok(opened) => Box::new(BufReader::new(Input::new(opened))),
+        Err(e) => {
+            super::verb::file_failed("open", &file, &e);
+            return BCMR.exits.usage;
         }
     };
     let start = Start {

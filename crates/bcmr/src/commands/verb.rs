@@ -3,6 +3,7 @@
 //! Must not know which verb it is for, but by name.
 
 use crate::cli::bcmr::operands::{NamesFrom, mistakable};
+use crate::input::Input;
 use crate::say;
 use crate::show::Verb;
 use crate::ui::{Measure, writer};
@@ -12,6 +13,7 @@ use bcmr_engine::event::{Event, Watch};
 use bcmr_engine::policy::{CopyPolicy, NameList};
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// Whether something is there under a name. Where that cannot be seen, nothing there could be opened either.
@@ -79,9 +81,9 @@ pub fn measure(sources: &[PathBuf], policy: &CopyPolicy) -> Measure {
 
 /// Opens the list of names; standard input is read from where it stands.
 pub fn open(from: &NamesFrom) -> io::Result<NameList> {
-    let reader: Box<dyn io::BufRead + Send> = match &from.file {
-        Some(file) => Box::new(BufReader::new(File::open(file)?)),
-        None => Box::new(BufReader::new(io::stdin())),
+    let reader = match &from.file {
+        Some(file) => Input::new(File::open(file)?),
+        None => Input::new(io::stdin().as_fd().try_clone_to_owned()?),
     };
-    Ok(NameList { reader, separator: from.separator })
+    Ok(NameList { reader: Box::new(BufReader::new(reader)), separator: from.separator })
 }

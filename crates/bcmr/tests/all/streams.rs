@@ -1,6 +1,8 @@
 //! Operands that are streams: named themselves they are read to their end or written into; in a tree they are never opened.
 
+use super::common::remote::{Dir, Far, within};
 use super::common::*;
+use super::terminal::Terminal;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 
@@ -45,6 +47,53 @@ fn a_fifo_that_is_named_is_read_to_its_end() {
     assert!(!tmp.p("never").exists());
     assert!(std::fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
     assert_no_litter(tmp.path());
+}
+
+/// What is waiting for more names, or for more lines of a manifest, is stopped by a signal.
+#[test]
+fn a_list_that_is_waited_for_is_given_up() {
+    let tmp = Tmp::new();
+    tmp.file("src/name", "content");
+    tmp.file("src/na", "half of a name is none");
+    let far = Far::pipe();
+    let (src, there) = (tmp.p("src"), tmp.p("there"));
+    tmp.dir("there");
+    let sum = format!("{}  na", blake3::hash(b"half of a name is none"));
+    let here = |words: &str| bcmr(words.split(' ')).cwd(tmp.path());
+    for (how, line, said) in [
+        ("here", here("copy --files-from - src dst"), "name\nna"),
+        ("dry", here("copy -n --files-from - src dst"), "name\nna"),
+        ("put", Dir::Put.copy(&far, "--files-from -", &src, &there), "name\nna"),
+        ("kept", Dir::Put.copy(&far, "--files-from - --retries 2", &src, &there), "name\nna"),
+        ("get", Dir::Get.copy(&far, "--files-from -", &src, &tmp.p("dst")), "name\nna"),
+        ("sums", here("check --manifest - src"), &*sum),
+    ] {
+        let (read, mut write) = std::io::pipe().unwrap();
+        let drained = read.try_clone().unwrap();
+        let mut line = line;
+        line.0.stdin(read);
+        write.write_all(said.as_bytes()).unwrap();
+        let waiting = line.start();
+        // What was written is read: it waits for the rest.
+        assert!(within(60, || rustix::io::ioctl_fionread(&drained).unwrap() == 0), "{how}");
+        waiting.signal(rustix::process::Signal::TERM);
+        let ran = waiting.wait();
+        assert_eq!(ran.code, 143, "{how}: {ran:?}");
+        assert!(!tmp.p("dst/na").exists() && !tmp.p("there/na").exists(), "{how}");
+    }
+}
+
+/// One end of the input is its end, where a person types it too.
+#[test]
+fn a_list_that_is_typed_ends_once() {
+    let tmp = Tmp::new();
+    tmp.file("src/name", "content");
+    let mut terminal =
+        Terminal::start(bcmr(["copy", "-v", "--files-from", "-", "src", "dst"]).cwd(tmp.path()));
+    terminal.type_in("name\n\x04");
+    let (said, code) = terminal.end();
+    assert_eq!(code, 0, "{said}");
+    assert!(tmp.p("dst/name").exists());
 }
 
 #[test]
