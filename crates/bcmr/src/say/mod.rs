@@ -638,6 +638,11 @@ pub fn resumed(voice: &Voice, dst: &Path, bytes: u64, restarted: Option<Reason>,
     line
 }
 
+/// So many of a kind.
+pub fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// Which way contents went.
 pub fn engine(voice: &Voice, engine: &Engine) -> String {
     let files = |n: u64| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };

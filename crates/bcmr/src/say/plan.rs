@@ -1,6 +1,6 @@
 //! What is said of plans. Must not know where it goes.
 
-use super::size;
+use super::{counted, size};
 use crate::names::{shell_word, text as shown};
 use bcmr_engine::plan::{PlanMade, PlanStatus, ShardStatus};
 use std::fmt::Write;
@@ -12,11 +12,11 @@ pub fn planned(out: &Path, made: &PlanMade) -> String {
     let last = made.shards.saturating_sub(1);
     let plan = shell_word(out.as_os_str());
     format!(
-        "{} shards: {} files, {} directories, {} others, {}\ndo each (0 to {last}) with: bcmr shard {plan} K\nthen: bcmr finish {plan}\n",
-        made.shards,
-        s.files,
-        s.dirs,
-        s.others,
+        "{}: {}, {}, {}, {}\ndo each (0 to {last}) with: bcmr shard {plan} K\nthen: bcmr finish {plan}\n",
+        counted(made.shards.into(), "shard", "shards"),
+        counted(s.files, "file", "files"),
+        counted(s.dirs, "directory", "directories"),
+        counted(s.others, "other", "others"),
         size(s.bytes),
     )
 }

@@ -184,6 +184,7 @@ impl ProgressLine {
         };
         let bytes = self.by_bytes();
         let mut parts = Vec::new();
+        let items = |n| say::counted(n, "item", "items");
         let rate_text = || self.rate_text(rate).filter(|_| self.phase == Phase::Working);
         if s.scanned {
             parts.push(part(0, format!("{:>3}%", self.percent)));
@@ -193,16 +194,16 @@ impl ProgressLine {
             }
             parts.extend(rate_text().map(|text| part(1, text)));
             parts.extend(self.left(rate).map(|left| part(2, format!("{} left", say::clock(left)))));
-            parts.push(part(6, format!("{} of {} items", s.items_done, s.items_found)));
+            parts.push(part(6, format!("{} of {}", s.items_done, items(s.items_found))));
         } else {
             if bytes {
                 parts.push(part(0, say::size(s.bytes_done)));
             }
             parts.extend(rate_text().map(|text| part(1, text)));
-            parts.push(part(3, format!("{} items", s.items_done)));
+            parts.push(part(3, items(s.items_done)));
             if self.counting {
                 let found = if bytes { format!(", {}", say::size(s.bytes_found)) } else { String::new() };
-                parts.push(part(4, format!("scanning: {} items{found} so far", s.items_found)));
+                parts.push(part(4, format!("scanning: {}{found} so far", items(s.items_found))));
             }
         }
         // In the phase that they are of they are what counts.
@@ -399,7 +400,7 @@ mod tests {
         line.text(at(90), secs(0.0));
         assert_eq!(
             line.text(at(94), secs(2.0)),
-            "copying   94%, 94.0 MiB of 100.0 MiB, 2.0 MiB/s, 0:03 left, 0 of 1 items"
+            "copying   94%, 94.0 MiB of 100.0 MiB, 2.0 MiB/s, 0:03 left, 0 of 1 item"
         );
         let mut first = ProgressLine::new(Verb::Copy);
         assert!(first.text(at(92), secs(1.0)).contains(", 2.0 MiB/s, "), "also in the first line of all");
@@ -448,7 +449,7 @@ mod tests {
         let reads = Sample { verifying: 1, bytes_verified: 30 * MIB, ..at(100) };
         assert_eq!(
             line.text(reads, secs(3.0)),
-            "verifying   99%, 100.0 MiB of 100.0 MiB, 0 of 1 items, 30.0 MiB verified"
+            "verifying   99%, 100.0 MiB of 100.0 MiB, 0 of 1 item, 30.0 MiB verified"
         );
         let syncs = Sample { syncing: 1, files_synced: 2, bytes_verified: 100 * MIB, ..at(100) };
         assert!(line.text(syncs, secs(4.0)).starts_with("syncing   99%"));

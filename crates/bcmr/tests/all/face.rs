@@ -24,6 +24,8 @@ fn the_proof_is_a_command_that_proves() {
         ("-rv", "new one", "new one/sub/f"),
         ("-rVv", "there", "there/it's a tree/sub/f"),
         ("-v --archive -j2", "new one", "new one/sub/f"),
+        ("-rv --no-clobber", "new one", "new one/sub/f"),
+        ("-rv -u", "there", "there/it's a tree/sub/f"),
     ] {
         let tmp = Tmp::new();
         tmp.file("it's a tree/sub/f", "F");

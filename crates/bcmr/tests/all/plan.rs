@@ -130,7 +130,7 @@ fn shards_in_any_order_are_the_source_and_one_root() {
     let site = Site::new();
     mixed(&site);
     let ran = site.run("plan src one --out p1 --shards 1").ok();
-    assert!(ran.out.contains("1 shards: 7 files"), "{}", ran.out);
+    assert!(ran.out.contains("1 shard: 7 files"), "{}", ran.out);
     site.shards("p1", [0]);
     let root = root_of(&site.run("finish p1").ok());
     site.judge("one");

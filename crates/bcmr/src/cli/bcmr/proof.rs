@@ -9,7 +9,8 @@ use clap::{Arg, Command};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Options of both that say how the copy was to be told, or how it goes on, and nothing of what it comes to.
+/// Options of both that say how the copy was to be told, or how it goes on, and nothing of what it comes to. With `-u` and
+/// `--no-clobber` a check would leave unread whatever is there, which now is the copy.
 const OF_THE_RUN: &[&str] = &[
     "verbose",
     "quiet",
@@ -24,6 +25,8 @@ const OF_THE_RUN: &[&str] = &[
     "bootstrap",
     "no_bootstrap",
     "manifest",
+    "no_clobber",
+    "update",
 ];
 /// Options of `copy` without which the operands mean something else.
 const OF_THE_OPERANDS: &[&str] = &["files_from", "files_from0", "dry_run", "append"];
@@ -108,7 +111,8 @@ mod tests {
                 "bcmr copy --archive --exclude=x --sync s -t d",
                 Some("bcmr check --hash --archive --exclude=x s -td"),
             ),
-            ("bcmr copy --exclude x --jobs 3 -u s d", Some("bcmr check --hash --exclude x -u s d")),
+            ("bcmr copy --exclude x --jobs 3 -u s d", Some("bcmr check --hash --exclude x s d")),
+            ("bcmr copy -r --no-clobber --update=none s d", Some("bcmr check --hash -r s d")),
             ("bcmr copy --report r.html --manifest m s d", Some("bcmr check --hash s d")),
             ("bcmr copy -V=direct s host:d -J jump", Some("bcmr check --hash s host:d -Jjump")),
             ("bcmr copy -- -r d", Some("bcmr check --hash -- -r d")),

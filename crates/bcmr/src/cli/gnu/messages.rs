@@ -127,6 +127,18 @@ pub fn locale_quoted(locale: Locale, word: &[u8]) -> Vec<u8> {
     out
 }
 
+/// An option that there is not, without what a terminal would take for orders.
+pub fn shown(typed: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (shown, run) in runs(Locale::Utf8, typed) {
+        match shown {
+            true => out.extend(run),
+            false => run.iter().for_each(|byte| escape(&mut out, *byte)),
+        }
+    }
+    out
+}
+
 /// What the system says of an error, without Rust's number behind it.
 pub fn reason(e: &io::Error) -> String {
     if let Some(note) = Noted::of(e) {

@@ -159,7 +159,7 @@ impl<O: Copy + PartialEq> GetOpt<O> {
         let letter = self.cluster.remove(0);
         let Some((_, takes, option)) = self.table.shorts.iter().find(|(l, ..)| *l == letter) else {
             self.cluster.clear();
-            return Err(self.wrong(&[b"invalid option -- '", &[letter], b"'"]));
+            return Err(self.wrong(&[b"invalid option -- '", &messages::shown(&[letter]), b"'"]));
         };
         let value = match takes {
             Takes::Nothing => return Ok((*option, None)),
@@ -180,7 +180,7 @@ impl<O: Copy + PartialEq> GetOpt<O> {
         let (full, takes, option) = match self.table.named(name) {
             Ok(named) => named,
             Err(like) if like.is_empty() => {
-                return Err(self.wrong(&[b"unrecognized option '--", name, b"'"]));
+                return Err(self.wrong(&[b"unrecognized option '--", &messages::shown(name), b"'"]));
             }
             Err(like) => {
                 let all: String = like.iter().map(|(full, ..)| format!(" '--{full}'")).collect();
@@ -299,6 +299,8 @@ mod tests {
             ("-s", "p: option requires an argument -- 's'\n"),
             ("--suffix", "p: option '--suffix' requires an argument\n"),
             ("--alpha=1", "p: option '--alpha' doesn't allow an argument\n"),
+            ("--be\x1b]0;ta\x07é", "p: unrecognized option '--be\\033]0;ta\\aé'\n"),
+            ("-\x07", "p: invalid option -- '\\a'\n"),
             ("--beta", "p: unrecognized option '--beta'\n"),
             ("--al", "p: option '--al' is ambiguous; possibilities: '--alpha' '--alpine'\n"),
         ] {
