@@ -5,7 +5,7 @@ use crate::cli::{bcmr, init};
 use clap_complete::Shell;
 
 // Bash breaks words at colons and equals signs, which belong to them here. What is put in their place is then the end of
-// what stands there. What an alias stands for is asked about, and aliases that are there already are completed too.
+// what stands there. A word that the shell still has to expand or unquote is the shell's to complete. What an alias stands for is asked about, and aliases that are there already are completed too.
 const BASH: &str = r#"_bcmr() {
   local word words line=() index=0 count=0 join=0 cur candidates
   for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
@@ -20,6 +20,11 @@ const BASH: &str = r#"_bcmr() {
     ((i == COMP_CWORD)) && index=$((count - 1))
   done
   cur=${line[index]}
+  if [[ $cur == [\~\$\'\"]* || $cur == *\\* ]]; then
+    COMPREPLY=()
+    compopt -o default
+    return
+  fi
   if [[ ${BASH_ALIASES[${line[0]}]-} == 'bcmr '* ]]; then
     read -ra words <<<"${BASH_ALIASES[${line[0]}]}"
     line=("${words[@]}" "${line[@]:1}")
@@ -44,6 +49,10 @@ unset _bcmr_alias
 // An alias that zsh does not resolve by itself (`setopt complete_aliases`) is resolved here.
 const ZSH: &str = r#"#compdef bcmr
 _bcmr() {
+  if [[ ${words[CURRENT]} == [\~\$\'\"]* || ${words[CURRENT]} == *\\* ]]; then
+    _files
+    return
+  fi
   local line index=$((CURRENT - 1)) candidates=() values=() open=() asked=("${words[@]}")
   if [[ ${aliases[${words[1]}]-} == 'bcmr '* ]]; then
     asked=(${(z)aliases[${words[1]}]} "${(@)words[2,-1]}")

@@ -29,6 +29,8 @@ fn completions_and_aliases_in_each_shell() {
         let tmp = Tmp::new();
         tmp.file("w/wide file", "content");
         tmp.file("home/.ssh/config", "Host nas\n");
+        tmp.dir("home/hdir");
+        let in_home = |verb: &str| format!("{verb} {}", tmp.p("home/hdir").display());
         let mut line = Line::new(Path::new(shell)).args(args).cwd(&tmp.p("w"));
         let path = std::env::var("PATH").unwrap_or_default();
         let program = Path::new(BCMR).parent().unwrap();
@@ -58,6 +60,22 @@ fn completions_and_aliases_in_each_shell() {
             // What the line has become is said by putting a command in front of it that says its words.
             terminal.type_in(&format!("{typed}{TAB}{HOME}echo said: \r"));
             terminal.until(&format!("said: {becomes}\r\n"));
+        }
+        // What the shell still has to expand or unquote it completes as it would without us.
+        for (typed, becomes) in [
+            ("bcmr copy ~/hd", in_home("bcmr copy")),
+            ("cp ~/hd", in_home("cp")),
+            ("bcmr copy $HOME/hd", in_home("bcmr copy")),
+            ("bcmr copy wide\\ fi", "bcmr copy wide file".into()),
+            ("mv 'wide fi", "mv wide file".into()),
+        ] {
+            if shell == "fish" && !typed.contains('~') {
+                continue;
+            }
+            terminal.type_in(&format!("{typed}{TAB}{HOME}echo said: \r"));
+            // Zsh takes the slash back.
+            terminal.until(&format!("said: {becomes}"));
+            terminal.until("\r\n");
         }
         terminal.type_in("cp -v 'wide file' copy\r");
         terminal.until("'wide file' -> 'copy'\r\n");
