@@ -137,8 +137,17 @@ pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
     }
 }
 
-/// Reads the attributes' names and calls `each` with name and value of those that `wanted` takes. A file system
-/// without attributes has none. One system call for a file without attributes.
+/// Whether an attribute is a system's own picture of something else, which is kept, or not, as what it is: to set it or to
+/// remove it would change that, or mean nothing. XFS lists an ACL a second time as `trusted.SGI_ACL_FILE`; a signature of EVM is
+/// made of one inode; AFS says by attributes where something lies. As libattr's `xattr.conf`, which cp goes by.
+#[must_use]
+pub fn is_derived(attr: &[u8]) -> bool {
+    let families = [&b"trusted.SGI_"[..], b"xfsroot.", b"afs."];
+    attr == b"security.evm" || families.iter().any(|family| attr.starts_with(family))
+}
+
+/// Reads the attributes' names and calls `each` with name and value of those that `wanted` takes, of which none
+/// [is derived](is_derived). A file system without attributes has none. One system call for a file without attributes.
 pub fn read(
     of: Of<'_>,
     buffer: &mut XattrBuffer,
@@ -154,7 +163,7 @@ pub fn read(
     let mut rest = names.get(..length).unwrap_or_default();
     while let Ok(name) = CStr::from_bytes_until_nul(rest) {
         rest = rest.get(name.count_bytes() + 1..).unwrap_or_default();
-        if !wanted(name) {
+        if is_derived(name.to_bytes()) || !wanted(name) {
             continue;
         }
         // An attribute that went away in between was changed under us; the caller's second fstat will say so.
@@ -163,4 +172,35 @@ pub fn read(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_derived;
+
+    #[test]
+    fn what_is_a_picture_of_something_else() {
+        for (attr, want) in [
+            ("trusted.SGI_ACL_FILE", true),
+            ("trusted.SGI_ACL_DEFAULT", true),
+            ("trusted.SGI_CAP_FILE", true),
+            ("trusted.SGI_DMI_1", true),
+            ("trusted.SGI_MAC_FILE", true),
+            ("security.evm", true),
+            ("xfsroot.any", true),
+            ("afs.volume", true),
+            ("system.posix_acl_access", false),
+            ("system.posix_acl_default", false),
+            ("system.nfs4_acl", false),
+            ("trusted.sgi", false),
+            ("trusted.a", false),
+            ("security.capability", false),
+            ("security.ima", false),
+            ("security.evm2", false),
+            ("user.trusted.SGI_ACL_FILE", false),
+            ("user.afs.volume", false),
+        ] {
+            assert_eq!(is_derived(attr.as_bytes()), want, "{attr}");
+        }
+    }
 }

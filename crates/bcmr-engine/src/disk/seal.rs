@@ -293,7 +293,7 @@ impl Replaced<'_> {
 /// Whether a file still has this attribute once it was written into: the kernel takes its capabilities away, and what is
 /// signed is not what it was.
 fn outlives_writing(attr: &[u8]) -> bool {
-    !matches!(attr, b"security.capability" | b"security.ima" | b"security.evm")
+    !matches!(attr, b"security.capability" | b"security.ima")
 }
 
 /// The mode that something would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
@@ -781,6 +781,8 @@ mod tests {
             (Kind::File, Archive, "", "security.selinux=label", None),
             (Kind::File, LikeCp, "", "security.capability=c", Some(Reason::ByAttributes)),
             (Kind::Dir, LikeCp, "", "security.capability=c", None),
+            // Another machine may send what comes of something else.
+            (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
         ] {
             let got = change(kind, &Preserve::ALL, strictness, &attrs(source), &attrs(there));
             assert_eq!(got, want, "{kind:?} {strictness:?} {source:?} {there:?}");

@@ -6,7 +6,7 @@
 use crate::common::maker::{Can, Maker, can, judge};
 use crate::common::*;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Random trees on the file system of `place`.
 fn trees(place: &Path, can: Can, count: u64) {
@@ -113,6 +113,59 @@ fn attributes_that_fill_a_block_take_the_place_of_others() {
         bcmr(args).args([&src, &dst]).run().ok();
         judge(0, "over a full one", &src, &dst);
     });
+}
+
+/// XFS lists an ACL a second time, among the attributes of root. Those are neither copied nor removed: the one would give back
+/// what was revoked, the other takes the ACL.
+#[test]
+fn an_acl_goes_to_xfs_and_back() {
+    let test = "an_acl_goes_to_xfs_and_back";
+    needs!(
+        ["setfacl", "getfacl", "getfattr"].iter().all(|tool| has_tool(tool)),
+        "needs setfacl and getfattr"
+    );
+    let ran = |line: &str, at: &Path| {
+        let ran = std::process::Command::new("sh").current_dir(at).args(["-ec", line]).output().unwrap();
+        assert!(ran.status.success(), "{line}: {ran:?}");
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let between = |e: &Path, x: &Path| {
+        let tell = |at: &Path| ran("getfacl -cnpR .", at);
+        let go = |verb: &str, from: PathBuf, to: PathBuf| {
+            bcmr(verb.split(' ')).args([&from, &to]).run().ok();
+        };
+        ran("mkdir -p s/d; echo a >s/d/f; setfacl -m u:9:rwx -dm u:9:rwx s s/d; setfacl -m u:9:rw s/d/f", e);
+        let whole = tell(&e.join("s"));
+        assert_eq!(whole.matches("user:9:rw").count(), 5, "{whole}");
+        for verb in ["copy --archive", "sync"] {
+            go(verb, e.join("s"), x.join("d"));
+            assert_eq!(tell(&x.join("d")), whole, "{verb}");
+            go("check --archive -T", e.join("s"), x.join("d"));
+            go(verb, x.join("d"), e.join("back"));
+            assert_eq!(tell(&e.join("back")), whole, "{verb}");
+            assert_eq!(ran("getfattr -Rhdm trusted .", &e.join("back")), "", "{verb}");
+            std::fs::remove_dir_all(e.join("back")).unwrap();
+            ran("rm -r d", x);
+        }
+        // ACLs alone are brought up to date: given, and revoked.
+        go("sync", e.join("s"), x.join("d"));
+        ran("setfacl -m u:8:r s/d s/d/f", e);
+        go("sync", e.join("s"), x.join("d"));
+        let more = tell(&e.join("s"));
+        assert!(more != whole && tell(&x.join("d")) == more, "{more}");
+        go("sync", x.join("d"), e.join("back"));
+        ran("setfacl -Rb s", e);
+        let none = tell(&e.join("s"));
+        for (from, to) in [(e.join("s"), e.join("back")), (e.join("back"), x.join("d"))] {
+            go("sync", from, to.clone());
+            assert_eq!(tell(&to), none);
+        }
+        ran("setfacl -m u:9:rwx -dm u:9:rwx s", e);
+        let moved = tell(&e.join("s"));
+        go("move", e.join("s"), x.join("moved"));
+        assert_eq!(tell(&x.join("moved")), moved);
+    };
+    on_image(test, "ext4", 64, |e| on_image(test, "xfs", 320, |x| between(e, x)));
 }
 
 /// On xfs many new files are made elsewhere than in the directories that they get their names in. They have what they would
