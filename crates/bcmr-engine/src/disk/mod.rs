@@ -27,6 +27,7 @@ use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
 /// Who has the bytes.
 pub(crate) trait Bytes: Sync {
@@ -152,6 +153,9 @@ impl<D: Dirs> Body<'_, D> {
     }
 }
 
+/// The inode whose content was brought onto stable storage since it landed.
+pub(crate) type SyncedInode = OnceLock<(u64, u64)>;
+
 /// Where the attributes of a source are read.
 #[derive(Clone, Copy)]
 pub(crate) enum Attributes<'a> {
@@ -183,6 +187,8 @@ pub(crate) struct Job<'a, D: Files> {
     pub(crate) of_old: bool,
     /// What it is a further name of lacks metadata: a move takes this one away no more than the first.
     pub(crate) of_lacking: bool,
+    /// What all further names of one inode know of its content.
+    pub(crate) synced: Option<&'a SyncedInode>,
     /// What has the same content on the destination's file system: its blocks are shared, or copied from there.
     pub(crate) like: Option<D::File>,
     /// The source's own name, to tell of it.
@@ -232,6 +238,7 @@ impl<'a, D: Files> Job<'a, D> {
             from_basis: false,
             of_old: false,
             of_lacking: false,
+            synced: None,
             like: None,
             src: name,
             attributes,

@@ -53,6 +53,9 @@ pub(crate) fn land<D: Disk>(
     drop(copies);
     // In a directory without a name nothing is promised yet: it is synced as a whole before it is published.
     let many = jobs.len() >= SYNC_ALL_JOBS_MIN;
+    // The names of a few are made durable here; those of many, one by one too, wait for the one sync at the end.
+    let is_one_of_many = |job: &Job<'_, D>| job.synced.is_some_and(|synced| synced.get().is_some());
+    let waits = many || jobs.iter().all(is_one_of_many);
     let syncs = at(|work| &work.syncing);
     let synced = if medium { sync(disk, dir, jobs, many) } else { sync_replacing(disk, dir, jobs) };
     if let Some(work) = how.work {
@@ -63,8 +66,7 @@ pub(crate) fn land<D: Disk>(
     commit(disk, dest, jobs);
     dest.root.apart.give_back(apart);
     drop(copies);
-    // The names of a few are made durable here; those of many wait for the one sync at the end.
-    let named = if medium && !many { disk.sync_dir(dir) } else { Ok(()) };
+    let named = if medium && !waits { disk.sync_dir(dir) } else { Ok(()) };
     for job in jobs.iter_mut().filter(|j| j.fault.is_some()) {
         if is_left(dest, job) {
             job.file = None;
@@ -78,7 +80,7 @@ pub(crate) fn land<D: Disk>(
             job.lost.push(Fault::os(Side::Dest, Op::RemoveUnfinished, e));
         }
     }
-    named.map(|()| medium && many)
+    named.map(|()| medium && waits)
 }
 
 /// Whether what was made for a job stays, half done as it is: the next run does not believe it, and by now its name may be that of a whole file
@@ -470,9 +472,22 @@ fn has_content<D: Disk>(job: &Job<'_, D>) -> bool {
 pub(crate) fn sync_content<D: Disk>(disk: &D, dir: &D::Dir, job: &Job<'_, D>) -> io::Result<()> {
     match &job.file {
         Some(file) => disk.sync_data(file),
-        None if is_linked(job) => disk.sync_named(dir, job.name_now()),
+        None if is_linked(job) => sync_linked(disk, dir, job),
         None => Ok(()),
     }
+}
+
+/// The content of a further name, unless that very inode was synced for another one.
+fn sync_linked<D: Disk>(disk: &D, dir: &D::Dir, job: &Job<'_, D>) -> io::Result<()> {
+    let name = job.name_now();
+    let Some(synced) = job.synced else { return disk.sync_named(dir, name) };
+    let Some(id) = disk.look(dir, name)?.map(|info| info.id()) else { return disk.sync_named(dir, name) };
+    if synced.get() == Some(&id) {
+        return Ok(());
+    }
+    disk.sync_named(dir, name)?;
+    synced.get_or_init(|| id);
+    Ok(())
 }
 
 /// Returns for how many files it was done.
@@ -482,7 +497,7 @@ fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) ->
         disk.sync(jobs);
         // The first name may lie where nothing is synced before it is published.
         for job in jobs.iter_mut().filter(|job| job.fault.is_none() && is_linked(job)) {
-            if let Err(e) = disk.sync_named(dir, job.name_now()) {
+            if let Err(e) = sync_linked(disk, dir, job) {
                 job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
             }
         }

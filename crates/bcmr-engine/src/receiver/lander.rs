@@ -911,7 +911,8 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 Ok(Some((dir, job))) => {
                     let body = Body::HardLink(&*dir, landed.name());
                     let (of_old, of_lacking) = (landed.was_there, landed.is_lacking);
-                    let mut jobs = vec![Job { body, of_old, of_lacking, ..job }];
+                    let mut jobs =
+                        vec![Job { body, of_old, of_lacking, synced: Some(&landed.synced), ..job }];
                     if self.land(hand, pair, &mut jobs, Way::Alone, 1, left > 0).is_empty() {
                         return;
                     }

@@ -3,7 +3,7 @@
 //! Must not make any link itself. Entries go away once all names of an inode were met, so the table holds what is
 //! shared with places not yet visited.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, SyncedInode};
 use crate::node::Node;
 use crate::receiver::dest::{DestDir, Root};
 use fastcopy::dir::{Name, NameBuf};
@@ -32,6 +32,8 @@ pub(crate) struct FirstName<D: Disk> {
     pub(crate) was_there: bool,
     /// It lacks metadata that the same command may give it: a move takes no name of its source away.
     pub(crate) is_lacking: bool,
+    /// R9: its content is synced before the first name that is replaced by one of its own, and not once more for each.
+    pub(crate) synced: SyncedInode,
 }
 
 impl<D: Disk> FirstName<D> {
@@ -204,7 +206,8 @@ impl<D: Disk> LinkTable<D> {
         (dir, name): (&DestDir<D>, Name<'_>),
         (was_there, is_lacking): (bool, bool),
     ) {
-        let at = FirstName { at: LandedName::new(dir, name), info: *info, was_there, is_lacking };
+        let synced = SyncedInode::new();
+        let at = FirstName { at: LandedName::new(dir, name), info: *info, was_there, is_lacking, synced };
         let left = names.saturating_sub(1);
         self.inodes().insert(info.id(), InodeState::There { at: Arc::new(at), left });
         self.change.notify_all();

@@ -114,3 +114,28 @@ fn what_replaces_a_file_is_synced_before_however_it_comes() {
         assert!(told[..renamed].iter().any(is_sync), "{words}: {text}");
     }
 }
+
+/// R9 for a file of many names: they all are one content, which is synced once before the first of them is replaced.
+#[test]
+fn the_content_of_many_names_is_synced_once() {
+    needs!(has_tool("strace"), "there is no strace");
+    const NAMES: usize = 40;
+    for verb in ["sync", "copy --archive -T", "copy --archive -T --sync"] {
+        let tmp = Tmp::new();
+        tmp.file("s/a", "old");
+        (1..NAMES).for_each(|n| fs::hard_link(tmp.p("s/a"), tmp.p(format!("s/{n}"))).unwrap());
+        let both = [tmp.p("s"), tmp.p("d")];
+        bcmr(verb.split(' ')).args(&both).run().ok();
+        fs::write(tmp.p("s/a"), "new content").unwrap();
+        let log = tmp.p("log");
+        let calls = "trace=fsync,fdatasync,syncfs,rename,renameat,renameat2";
+        let strace = ["-f", "-qq", "-e", "signal=none", "-e", calls, "-o"];
+        let line = Line::new(Path::new("strace")).args(strace).args([log.as_os_str()]);
+        line.args([BCMR]).args(verb.split(' ')).args(&both).run().ok();
+        assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+        let log = fs::read_to_string(log).unwrap();
+        let count = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+        // Of a few names, that land at the same time, and not of each.
+        assert!(count("rename") >= NAMES && count("sync") < NAMES, "{verb}: {log}");
+    }
+}
