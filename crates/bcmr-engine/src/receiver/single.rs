@@ -9,9 +9,10 @@ use crate::disk::{Attributes, Dirs, Fault, Fill, Job, Keep, Phases, Placement, S
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Io, Strictness};
 use crate::receiver::dest::BASE_ENTRIES_MAX;
-use crate::receiver::land::{give_name, home_of, second_name, sync_content};
+use crate::receiver::land::{errno_of, give_name, home_of, second_name, sync_content};
 use crate::stage::{self, Home, Role};
 use fastcopy::dir::{Dir, Lock, Name};
+use fastcopy::errno;
 use fastcopy::heritage::InodeFlags;
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, Of};
@@ -170,6 +171,19 @@ impl Single {
             job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
         }
         self.disk.commit(dir, std::slice::from_mut(&mut job));
+        if job.staged
+            && job.only_new
+            && job.fault.as_ref().and_then(errno_of).is_some_and(is_without_new_names)
+        {
+            match is_free(dir, job.name) {
+                Ok(()) => {
+                    job.fault = None;
+                    job.only_new = false;
+                    self.disk.commit(dir, std::slice::from_mut(&mut job));
+                }
+                Err(e) => job.fault = Some(Fault::os(Side::Dest, Op::RenameIntoPlace, e)),
+            }
+        }
         if job.fault.is_some()
             && let Err(e) = self.disk.discard(dir, &mut job)
         {
@@ -218,7 +232,14 @@ impl Single {
         to: (&Folder, Name<'_>),
         only_new: bool,
     ) -> io::Result<()> {
-        give_name(&from.0.dir, from.1, &to.0.dir, to.1, only_new)
+        let give = |only_new| give_name(&from.0.dir, from.1, &to.0.dir, to.1, only_new);
+        match give(only_new) {
+            Err(e) if only_new && e.raw_os_error().is_some_and(is_without_new_names) => {
+                is_free(&to.0.dir, to.1)?;
+                give(false)
+            }
+            other => other,
+        }
     }
 
     /// A further name for what is there, which keeps its own. What has the new name goes by a rename, unless `only_new`.
@@ -253,6 +274,21 @@ impl Single {
     /// Each gets the other's name.
     pub(crate) fn swap_names(&self, one: (&Folder, Name<'_>), other: (&Folder, Name<'_>)) -> io::Result<()> {
         one.0.dir.exchange(one.1, &other.0.dir, other.1)
+    }
+}
+
+/// Whether a new name was refused because no rename leaves alone here what is there, and there are no links either (exfat and
+/// vfat through FUSE).
+fn is_without_new_names(errno: i32) -> bool {
+    matches!(errno, errno::EINVAL | errno::ENOSYS)
+}
+
+/// EEXIST where something has the name. There a look must do: this is the one kind of file system where what another process puts
+/// there in the next moment is replaced.
+fn is_free(dir: &Dir, name: Name<'_>) -> io::Result<()> {
+    match dir.look(name)? {
+        Some(_) => Err(io::Error::from_raw_os_error(errno::EEXIST)),
+        None => Ok(()),
     }
 }
 

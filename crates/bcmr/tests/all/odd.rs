@@ -283,7 +283,24 @@ fn plain_renames_do() {
             bcmr(&line.replace("m/", &format!("{m}/")), here.path()).exits(0);
             crate::table::assert_same(&want, &look(&odd.at.join(to)), &format!("{nature}: {line}"));
         }
+        // GNU's programs too, whose files come one by one.
+        plant(here.path(), "f s/a A\nf s/d/x x");
+        for (line, to) in [
+            ("cp s/a m/cp", "cp"),
+            ("cp -a s/a m/archive", "archive"),
+            ("cp --backup s/a m/cp", "cp"),
+            ("install -m 600 s/a m/install", "install"),
+            ("mv m/install m/renamed", "renamed"),
+            ("mv s/a m/moved", "moved"),
+        ] {
+            bcmr(&line.replace("m/", &format!("{m}/")), here.path()).exits(0);
+            assert_eq!(fs::read(odd.at.join(to)).unwrap(), b"A", "{nature}: {line}");
+        }
+        assert_eq!(fs::read(odd.at.join("cp~")).unwrap(), b"A");
         // The twin: what has the name stays.
+        bcmr(&format!("cp -n s/d/x {m}/cp"), here.path());
+        bcmr(&format!("mv -n s/d/x {m}/cp"), here.path());
+        assert_eq!(fs::read(odd.at.join("cp")).unwrap(), b"A");
         let names = "f theirs/x theirs\nf ours/x ours";
         plant(&odd.at, names);
         bcmr("copy -r --no-clobber -T ours theirs", &odd.at).exits(0);
