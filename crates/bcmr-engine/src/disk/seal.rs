@@ -402,11 +402,13 @@ fn apply(
     let acl = p.acl && kind != Kind::Link;
     let holds = p.at_dest.is_held();
     let held = meant_for(info, owner, mode, &born);
+    // What it has already is not written once more: a run that finds nothing to do writes nothing.
+    let was_there = stays || kind == Kind::Dir && keep.was_there;
     if holds {
         // L5: what an ACL grants is known before the mode opens anything.
         let to_hold = if acl { access_acl(source, p.at_source, buffer, lost) } else { AclToHold::Nothing };
         // Before the attributes of the source: its owner may write them by the mode that it really gets.
-        hold(thing, &born, (held, &to_hold), lost);
+        hold(thing, &born, (held, &to_hold), was_there, lost);
         owned = true;
     } else if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
@@ -422,24 +424,69 @@ fn apply(
             lost.push(loss(Op::SetOwnerOf, e));
         }
     }
-    let wanted = |name: &CStr| {
-        let name = name.to_bytes();
-        if is_acl(name) { acl } else { p.xattr && !held_stat::hides(p, name) }
-    };
     let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, buffer, keep, lost));
-    // A directory may have been there before; anything may have inherited an ACL.
-    let foreign = kind == Kind::Dir || stays || keep.default_acl;
-    let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
-        let mut setting = Setting::default();
-        let mut unheld = false;
+        let mut setting = Setting::of(was_there);
+        // A directory may have been there before; anything may have inherited an ACL.
+        let clears = kind == Kind::Dir || stays || keep.default_acl;
+        let copy = AttributeCopy { acl, mode: held.mode, clears, stays, keep };
+        had_acl |= copy.run(buffer, thing, source, &mut setting, lost);
+        setting.end(thing, lost);
+    }
+    if let Some(mode) = mode.filter(|_| kind != Kind::Link && !holds) {
+        // A directory's inherited setgid stays when the mode is not kept.
+        let inherited = if kind == Kind::Dir && !p.mode { born.mode & 0o2000 } else { 0 };
+        // chown may have cleared bits since `born`; an ACL may have set others. Only a plain birth is trusted.
+        let untouched = owner.is_none_or(|o| o == (born.uid, born.gid)) && !had_acl && !keep.default_acl;
+        let now = match (untouched, was_there) {
+            (true, _) => Some(born.mode),
+            (false, true) => thing.info().ok().map(|now| now.mode),
+            (false, false) => None,
+        };
+        // mv says nothing where the owner cannot be kept, nor of what goes with it.
+        let tells = kind == Kind::File && keep.strictness != Strictness::LikeMv;
+        settle_mode(thing, (mode, inherited), (owned, tells), now, lost);
+    }
+    Ok(())
+}
+
+/// The source's attributes, given to what is sealed.
+struct AttributeCopy<'a> {
+    /// ACLs are among them.
+    acl: bool,
+    /// What an ACL that is held stands beside.
+    mode: u32,
+    /// There may be some that are not the source's.
+    clears: bool,
+    stays: bool,
+    keep: &'a Keep,
+}
+
+impl AttributeCopy<'_> {
+    /// Says whether an access ACL was among them.
+    fn run(
+        &self,
+        buffer: &mut XattrBuffer,
+        thing: Thing<'_>,
+        source: From<'_>,
+        setting: &mut Setting,
+        lost: &mut Vec<Fault>,
+    ) -> bool {
+        let &AttributeCopy { acl, mode, clears, stays, keep } = self;
+        let p = &keep.preserve;
+        let holds = p.at_dest.is_held();
+        let wanted = |name: &CStr| {
+            let name = name.to_bytes();
+            if is_acl(name) { acl } else { p.xattr && !held_stat::hides(p, name) }
+        };
+        let (mut had_acl, mut unheld) = (false, false);
+        let mut had: Vec<CString> = Vec::new();
         let copied = source.read(p.at_source, buffer, wanted, |name, value| {
             had_acl |= name == ACL_ACCESS;
-            let value =
-                if holds { held_value(name, value, held.mode, &mut unheld) } else { Some(value.into()) };
+            let value = if holds { held_value(name, value, mode, &mut unheld) } else { Some(value.into()) };
             let Some(value) = value else { return Ok(()) };
             let name = &*if holds { held_stat::held_name(name) } else { Cow::Borrowed(name) };
-            if foreign {
+            if clears {
                 had.push(name.to_owned());
             }
             setting.set(thing, name, &value);
@@ -449,7 +496,7 @@ fn apply(
             lost.push(Fault::ours(Side::Dest, Op::SetAttributesOf, Code::MetadataLost, Reason::AclNotHeld));
         }
         match copied {
-            Ok(()) if foreign => {
+            Ok(()) if clears => {
                 let all = p.xattr && keep.strictness.drops_old();
                 let foreign = |name: &[u8]| {
                     !(holds && name == held_stat::ATTRIBUTE.to_bytes())
@@ -466,19 +513,8 @@ fn apply(
             Ok(()) => {}
             Err(e) => lost.push(Fault { side: Side::Source, ..loss(Op::ReadAttributesOf, e) }),
         }
-        setting.end(thing, lost);
+        had_acl
     }
-    if let Some(mode) = mode.filter(|_| kind != Kind::Link && !holds) {
-        // A directory's inherited setgid stays when the mode is not kept.
-        let inherited = if kind == Kind::Dir && !p.mode { born.mode & 0o2000 } else { 0 };
-        // chown may have cleared bits since `born`; an ACL may have set others. Only a plain birth is trusted.
-        let untouched = owner.is_none_or(|o| o == (born.uid, born.gid)) && !had_acl && !keep.default_acl;
-        let now = untouched.then_some(born.mode);
-        // mv says nothing where the owner cannot be kept, nor of what goes with it.
-        let tells = kind == Kind::File && keep.strictness != Strictness::LikeMv;
-        settle_mode(thing, (mode, inherited), (owned, tells), now, lost);
-    }
-    Ok(())
 }
 
 /// Gives `thing` its mode, unless that is what it has `now`; without setuid and setgid where it does not have the owner that they
@@ -573,13 +609,19 @@ pub(crate) fn hold_again(dir: &Dir, meant: HeldStat) -> io::Result<()> {
     let acl = held.map_or(AclToHold::Nothing, |value| {
         HeldAcl::parsed(value, AclKind::Access(meant.mode)).map_or(AclToHold::Other, AclToHold::Acl)
     });
-    hold(Thing::Open(dir.as_fd()), &dir.info()?, (meant, &acl), &mut lost);
+    hold(Thing::Open(dir.as_fd()), &dir.info()?, (meant, &acl), true, &mut lost);
     lost.into_iter().next().and_then(|fault| fault.source).map_or(Ok(()), Err)
 }
 
 /// Gives `thing` as much of what it is to be as its owner can and may without root, and the attribute that says all of it where
 /// that is not the same.
-fn hold(thing: Thing<'_>, born: &Info, (meant, acl): (HeldStat, &AclToHold), lost: &mut Vec<Fault>) {
+fn hold(
+    thing: Thing<'_>,
+    born: &Info,
+    (meant, acl): (HeldStat, &AclToHold),
+    was_there: bool,
+    lost: &mut Vec<Fault>,
+) {
     let mode = real_mode(meant, acl, born.gid);
     if mode != born.mode
         && let Err(e) = thing.set_mode(mode)
@@ -587,8 +629,14 @@ fn hold(thing: Thing<'_>, born: &Info, (meant, acl): (HeldStat, &AclToHold), los
         lost.push(loss(Op::SetModeOf, e));
     }
     let held = match thing.info() {
-        Ok(real) if meant.is_plainly(&real) => xattr::remove(thing.of(), held_stat::ATTRIBUTE),
-        Ok(_) => xattr::set(thing.of(), held_stat::ATTRIBUTE, &meant.value()),
+        Ok(real) => {
+            let value = (!meant.is_plainly(&real)).then(|| meant.value());
+            match &value {
+                value if was_there && has(thing, held_stat::ATTRIBUTE, value.as_deref()) => Ok(()),
+                Some(value) => xattr::set(thing.of(), held_stat::ATTRIBUTE, value),
+                None => xattr::remove(thing.of(), held_stat::ATTRIBUTE),
+            }
+        }
         Err(e) => Err(e),
     };
     if let Err(e) = held {
@@ -596,9 +644,16 @@ fn hold(thing: Thing<'_>, born: &Info, (meant, acl): (HeldStat, &AclToHold), los
     }
 }
 
+/// Whether `thing` has this attribute with this value; with none, whether it lacks it.
+fn has(thing: Thing<'_>, name: &CStr, value: Option<&[u8]>) -> bool {
+    xattr::get(thing.of(), name, &mut Vec::new()).is_ok_and(|now| now == value)
+}
+
 /// Attributes of one thing as they are set.
 #[derive(Default)]
 struct Setting {
+    /// It may have some of them.
+    was_there: bool,
     /// The first error.
     failed: Option<io::Error>,
     /// What found no room beside what was there, which may become less.
@@ -606,7 +661,14 @@ struct Setting {
 }
 
 impl Setting {
+    fn of(was_there: bool) -> Setting {
+        Setting { was_there, ..Setting::default() }
+    }
+
     fn set(&mut self, thing: Thing<'_>, name: &CStr, value: &[u8]) {
+        if self.was_there && has(thing, name, Some(value)) {
+            return;
+        }
         match xattr::set(thing.of(), name, value) {
             Ok(()) => {}
             Err(e) if Code::of(&e) == Code::NoSpace => self.later.push((name.to_owned(), value.to_vec())),
@@ -781,6 +843,8 @@ mod tests {
             (Kind::File, Archive, "", "security.selinux=label", None),
             (Kind::File, LikeCp, "", "security.capability=c", Some(Reason::ByAttributes)),
             (Kind::Dir, LikeCp, "", "security.capability=c", None),
+            // Another machine may send what comes of something else.
+            (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
             // Another machine may send what comes of something else.
             (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
         ] {

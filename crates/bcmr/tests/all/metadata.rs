@@ -168,6 +168,40 @@ fn an_acl_goes_to_xfs_and_back() {
     on_image(test, "ext4", 64, |e| on_image(test, "xfs", 320, |x| between(e, x)));
 }
 
+/// A sync that finds nothing to do writes nothing, to no directory either: it may be one that cannot be written.
+#[test]
+fn what_has_its_attributes_is_not_given_them_again() {
+    use rustix::fs::{XattrFlags, lsetxattr};
+    let test = "what_has_its_attributes_is_not_given_them_again";
+    needs!(has_tool("setfacl"), "needs setfacl");
+    on_image(test, "ext4", 64, |place| {
+        let (src, dst, bound) = (place.join("s"), place.join("d"), place.join("bound"));
+        for dir in ["attribute", "acl", "held"] {
+            std::fs::create_dir_all(src.join(dir)).unwrap();
+        }
+        lsetxattr(src.join("attribute"), "user.a", b"1", XattrFlags::empty()).unwrap();
+        let acl = ["-m", "u:9:rwx", "-dm", "u:9:rwx"];
+        let given = std::process::Command::new("setfacl").args(acl).arg(src.join("acl")).status().unwrap();
+        assert!(given.success());
+        std::os::unix::fs::chown(src.join("held"), Some(7), Some(8)).unwrap();
+        for verb in ["sync", "sync --fake-super"] {
+            let sync = |to: &Path| bcmr(verb.split(' ')).args([&src, to]).run();
+            sync(&dst).ok();
+            let mount = Mount::bind(&dst, &bound).unwrap();
+            let closed = ["-o", "remount,ro,bind"].map(OsStr::new);
+            let closed = std::process::Command::new("mount").args(closed).arg(&bound).status().unwrap();
+            assert!(closed.success());
+            sync(&bound).ok();
+            // The twin: what differs is written, or told.
+            lsetxattr(src.join("attribute"), "user.a", verb.as_bytes(), XattrFlags::empty()).unwrap();
+            sync(&bound).code(1).says("Read-only file system");
+            drop(mount);
+            sync(&dst).ok();
+            std::fs::remove_dir_all(&dst).unwrap();
+        }
+    });
+}
+
 /// On xfs many new files are made elsewhere than in the directories that they get their names in. They have what they would
 /// have inherited there: group, ACL and quota project; a mount in the way is none.
 #[test]
