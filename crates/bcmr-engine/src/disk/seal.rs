@@ -1,10 +1,11 @@
 //! Owner, attributes, mode and times, in the one order that works. Must not know where a file's bytes came from.
 //!
 //! The order and its reasons: owner first, because chown clears setuid, setgid and capabilities; attributes next,
-//! while the owner may still write; then the mode, because a read-only file takes no attributes from its owner; times
-//! last, because everything before changes them. A file that takes another one's place gets of it what writing into it
-//! would have left: owner, mode, ACL and extended attributes, as far as the policy does not want the source's. Bits that lend the owner's rights (setuid, setgid) are set only on a
-//! file that has the owner they were meant for.
+//! while the owner may still write; then the mode, because a read-only file takes no attributes from its owner; then
+//! capabilities, which some file systems take away with chmod too; times last, because everything before changes them. A file that
+//! takes another one's place gets of it what writing into it would have left: owner, mode, ACL and extended attributes, as far as
+//! the policy does not want the source's. Bits that lend the owner's rights (setuid, setgid) are set only on a file that has the
+//! owner they were meant for.
 
 use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, Side};
 use crate::error::{Code, Op, Reason};
@@ -23,6 +24,7 @@ use std::mem::{Discriminant, discriminant};
 use std::os::fd::AsFd;
 
 const LEND: u32 = 0o6000;
+const CAPABILITY: &CStr = c"security.capability";
 
 /// What is sealed: by handle, or by name where nothing is ever opened.
 #[derive(Clone, Copy)]
@@ -293,7 +295,7 @@ impl Replaced<'_> {
 /// Whether a file still has this attribute once it was written into: the kernel takes its capabilities away, and what is
 /// signed is not what it was.
 fn outlives_writing(attr: &[u8]) -> bool {
-    !matches!(attr, b"security.capability" | b"security.ima")
+    attr != CAPABILITY.to_bytes() && attr != b"security.ima"
 }
 
 /// The mode that something would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
@@ -425,8 +427,8 @@ fn apply(
         }
     }
     let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, buffer, keep, lost));
+    let mut setting = Setting::of(was_there);
     if p.xattr || acl {
-        let mut setting = Setting::of(was_there);
         // A directory may have been there before; anything may have inherited an ACL.
         let clears = kind == Kind::Dir || stays || keep.default_acl;
         let copy = AttributeCopy { acl, mode: held.mode, clears, stays, keep };
@@ -447,6 +449,7 @@ fn apply(
         let tells = kind == Kind::File && keep.strictness != Strictness::LikeMv;
         settle_mode(thing, (mode, inherited), (owned, tells), now, lost);
     }
+    setting.end_after_mode(thing, lost);
     Ok(())
 }
 
@@ -656,8 +659,12 @@ struct Setting {
     was_there: bool,
     /// The first error.
     failed: Option<io::Error>,
+    /// Whether that was told.
+    told: bool,
     /// What found no room beside what was there, which may become less.
     later: Vec<(CString, Vec<u8>)>,
+    /// Capabilities: some file systems (fuse-overlayfs) take them away when the mode is set.
+    after_mode: Option<Vec<u8>>,
 }
 
 impl Setting {
@@ -666,6 +673,14 @@ impl Setting {
     }
 
     fn set(&mut self, thing: Thing<'_>, name: &CStr, value: &[u8]) {
+        if name == CAPABILITY {
+            self.after_mode = Some(value.to_vec());
+        } else {
+            self.give(thing, name, value);
+        }
+    }
+
+    fn give(&mut self, thing: Thing<'_>, name: &CStr, value: &[u8]) {
         if self.was_there && has(thing, name, Some(value)) {
             return;
         }
@@ -677,14 +692,24 @@ impl Setting {
     }
 
     /// Once what was there before is gone.
-    fn end(mut self, thing: Thing<'_>, lost: &mut Vec<Fault>) {
-        for (name, value) in &self.later {
-            if let Err(e) = xattr::set(thing.of(), name, value) {
+    fn end(&mut self, thing: Thing<'_>, lost: &mut Vec<Fault>) {
+        for (name, value) in std::mem::take(&mut self.later) {
+            if let Err(e) = xattr::set(thing.of(), &name, &value) {
                 self.failed.get_or_insert(e);
             }
         }
-        if let Some(e) = self.failed {
+        if let Some(e) = self.failed.take()
+            && !std::mem::replace(&mut self.told, true)
+        {
             lost.push(loss(Op::SetAttributesOf, e));
+        }
+    }
+
+    /// Once it has its mode.
+    fn end_after_mode(mut self, thing: Thing<'_>, lost: &mut Vec<Fault>) {
+        if let Some(value) = self.after_mode.take() {
+            self.give(thing, CAPABILITY, &value);
+            self.end(thing, lost);
         }
     }
 }

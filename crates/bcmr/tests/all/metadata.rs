@@ -202,6 +202,40 @@ fn what_has_its_attributes_is_not_given_them_again() {
     });
 }
 
+/// Some file systems (fuse-overlayfs) take capabilities away with chmod, so they are given after it.
+#[test]
+fn a_capability_comes_after_the_mode() {
+    use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+    needs!(is_root() && has_tool("strace"), "needs root and strace");
+    // VFS_CAP_REVISION_2, effective; CAP_NET_RAW.
+    let value = [&0x0200_0001u32.to_le_bytes()[..], &(1u32 << 13).to_le_bytes(), &[0; 12]].concat();
+    let tmp = Tmp::new();
+    let (src, dst, log) = (tmp.file("src", "x"), tmp.p("dst"), tmp.p("log"));
+    if lsetxattr(&src, "security.capability", &value, XattrFlags::empty()).is_err() {
+        return skipped("a_capability_comes_after_the_mode", "no capabilities on files here");
+    }
+    // A file that waits for its owner is born with another mode than it gets.
+    std::os::unix::fs::chown(&src, Some(7), Some(8)).unwrap();
+    lsetxattr(&src, "security.capability", &value, XattrFlags::empty()).unwrap();
+    chmod(&src, 0o755);
+    let calls = "trace=chmod,fchmod,fchmodat,fsetxattr,setxattr,lsetxattr";
+    let line = ["-f", "-qq", "-e", "signal=none", "-e", calls, "-o"];
+    Line::new(Path::new("strace"))
+        .args(line)
+        .args([log.as_os_str()])
+        .args([BCMR, "copy", "--archive"])
+        .args([&src, &dst])
+        .run()
+        .ok();
+    let log = std::fs::read_to_string(log).unwrap();
+    let told =
+        |what: &str| log.lines().enumerate().filter(|(_, line)| line.contains(what)).map(|(n, _)| n).last();
+    assert!(told("security.capability") > told("chmod") && told("chmod").is_some(), "{log}");
+    let mut got = vec![0; 100];
+    let bytes = lgetxattr(&dst, "security.capability", &mut got).unwrap();
+    assert_eq!(got[..bytes], value);
+}
+
 /// On xfs many new files are made elsewhere than in the directories that they get their names in. They have what they would
 /// have inherited there: group, ACL and quota project; a mount in the way is none.
 #[test]
