@@ -188,6 +188,7 @@ Op {
     PlanSync = 210,
     HoldOwnerOf = 230,
     HoldEveryOwner = 231,
+    SetAclOf = 232,
     KeepAllOf = 240,
 }}
 

@@ -657,9 +657,10 @@ fn has(thing: Thing<'_>, name: &CStr, value: Option<&[u8]>) -> bool {
 struct Setting {
     /// It may have some of them.
     was_there: bool,
-    /// The first error.
+    /// The first error of an ACL, and of other attributes.
+    failed_acl: Option<io::Error>,
     failed: Option<io::Error>,
-    /// Whether that was told.
+    /// Whether the last was told.
     told: bool,
     /// What found no room beside what was there, which may become less.
     later: Vec<(CString, Vec<u8>)>,
@@ -687,16 +688,24 @@ impl Setting {
         match xattr::set(thing.of(), name, value) {
             Ok(()) => {}
             Err(e) if Code::of(&e) == Code::NoSpace => self.later.push((name.to_owned(), value.to_vec())),
-            Err(e) => _ = self.failed.get_or_insert(e),
+            Err(e) => self.fails(name, e),
         }
+    }
+
+    fn fails(&mut self, name: &CStr, e: io::Error) {
+        let of = if is_acl(name.to_bytes()) { &mut self.failed_acl } else { &mut self.failed };
+        of.get_or_insert(e);
     }
 
     /// Once what was there before is gone.
     fn end(&mut self, thing: Thing<'_>, lost: &mut Vec<Fault>) {
         for (name, value) in std::mem::take(&mut self.later) {
             if let Err(e) = xattr::set(thing.of(), &name, &value) {
-                self.failed.get_or_insert(e);
+                self.fails(&name, e);
             }
+        }
+        if let Some(e) = self.failed_acl.take() {
+            lost.push(loss(Op::SetAclOf, e));
         }
         if let Some(e) = self.failed.take()
             && !std::mem::replace(&mut self.told, true)

@@ -258,6 +258,7 @@ fn is_of_content(fault: &Fault) -> bool {
         Op::SetOwnerOf
             | Op::SetModeOf
             | Op::SetTimesOf
+            | Op::SetAclOf
             | Op::SetAttributesOf
             | Op::ReadAttributesOf
             | Op::RemoveAttributesOf

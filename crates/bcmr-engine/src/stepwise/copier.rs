@@ -180,7 +180,7 @@ impl<'a> Copier<'a> {
         lost.sort_by_key(|fault| match fault.op {
             Op::SetTimesOf => 0,
             Op::SetOwnerOf => 1,
-            Op::SetModeOf => 3,
+            Op::SetAclOf | Op::SetModeOf => 3,
             _ => 2,
         });
         for fault in lost {
@@ -206,7 +206,7 @@ impl<'a> Copier<'a> {
             let what = match fault.op {
                 Op::SetTimesOf => What::Times,
                 Op::SetModeOf if install => What::SetMode,
-                Op::SetModeOf => What::Mode,
+                Op::SetAclOf | Op::SetModeOf => What::Mode,
                 Op::SetOwnerOf if install => What::SetOwner,
                 Op::SetOwnerOf => What::Owner,
                 Op::RemoveUnfinished => What::Remove,

@@ -54,8 +54,9 @@ impl Front for FarEvents {
             // nothing there.
             Event::Warning(e) if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner)) => {
                 let turn = self.turn_of(&mut kept.listed, &e);
+                // That there are no ACLs is told, and no failure (R7), as with GNU's.
+                kept.has_lost |= e.op != Op::SetAclOf;
                 kept.errors.push((turn, e));
-                kept.has_lost = true;
             }
             Event::Item { action, src, dst, .. } => {
                 let removing = action == Action::Removed;
@@ -195,7 +196,7 @@ impl FarLists {
 fn lost(op: Op) -> Option<What> {
     match op {
         Op::SetTimesOf => Some(What::Times),
-        Op::SetModeOf => Some(What::Mode),
+        Op::SetModeOf | Op::SetAclOf => Some(What::Mode),
         Op::SetOwnerOf => Some(What::Owner),
         Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => Some(What::Attributes),
         _ => None,

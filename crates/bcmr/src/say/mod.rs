@@ -252,7 +252,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Copy, Code::MetadataLost) => {
             let flags: &'static [&'static str] = match e.op {
                 Op::SetOwnerOf | Op::KeepEveryOwner => &["--no-preserve=ownership"],
-                Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => {
+                Op::SetAclOf | Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => {
                     &["--no-preserve=xattr,acl"]
                 }
                 Op::SetTimesOf => &["--no-preserve=timestamps"],

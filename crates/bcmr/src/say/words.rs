@@ -108,6 +108,7 @@ pub fn op(op: Op) -> String {
         Op::SendToTheOtherSide => "send to the other side",
         Op::Serve => "serve",
         Op::SetAttributesOf => "set attributes of",
+        Op::SetAclOf => "set the ACL of",
         Op::SetLengthOf => "set length of",
         Op::SetModeOf => "set mode of",
         Op::SetOwnerOf => "set owner of",

@@ -1174,3 +1174,39 @@ fn a_killed_move_of_a_directory_is_ended_by_the_verb() {
         bcmr(["move", "far/t", "."]).cwd(tmp.path()).run().ok();
     }
 }
+
+/// An ACL that the file system there cannot have is told, as GNU's programs do: cp fails by it, and mv goes on.
+#[test]
+fn an_acl_that_is_not_possible_is_told() {
+    needs!(is_root() && has_tool("setfacl"), "needs root and setfacl");
+    let tmp = Tmp::new();
+    let mount = match Mount::new(&["-t", "ramfs", "ramfs"].map(std::ffi::OsStr::new), &tmp.p("m")) {
+        Ok(mount) => mount,
+        Err(why) => return skipped("an_acl_that_is_not_possible_is_told", &why),
+    };
+    let plain = tmp.file("plain", "x");
+    rustix::fs::lsetxattr(&plain, "user.a", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    for name in ["f", "d/f"] {
+        tmp.file(name, "x");
+    }
+    let setfacl = ["-Rm", "u:9:rw", "f", "d"];
+    let given = Command::new("setfacl").args(setfacl).current_dir(tmp.path()).status().unwrap();
+    assert!(given.success());
+    let says = |name: &str| format!("preserving permissions for 'm/{name}': Operation not supported");
+    for words in [
+        ["cp", "-p", "f", "m/p"],
+        ["cp", "-a", "f", "m/a"],
+        ["cp", "-a", "d", "m/d"],
+        ["cp", "-p", "f", "m/p"],
+    ] {
+        gnu(&tmp, words).run().code(1).says(&says(&words[3][2..]));
+    }
+    gnu(&tmp, ["mv", "f", "m/moved"]).run().ok().says(&says("moved"));
+    gnu(&tmp, ["mv", "d", "m/dir"]).run().ok().says(&says("dir"));
+    assert!(!tmp.p("f").exists() && !tmp.p("d").exists());
+    assert!(mount.path().join("moved").exists() && mount.path().join("dir/f").exists());
+    // The twin: other attributes may be lost, and so may an ACL that nobody asked for.
+    gnu(&tmp, ["cp", "-a", "plain", "m/plain"]).run().ok();
+    tmp.file("g", "x");
+    gnu(&tmp, ["cp", "g", "m/g"]).run().ok();
+}
