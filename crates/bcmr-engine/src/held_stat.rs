@@ -184,10 +184,10 @@ fn is_of_family(attr: &[u8]) -> bool {
 }
 
 /// Whether an attribute of a source is not given to its copy: it would be taken for what a side of this copy
-/// holds, or it comes of something else there. Another machine may send one of those.
+/// holds, or no copy has it. Another machine may send one of those.
 pub(crate) fn hides(preserve: &Preserve, attr: &[u8]) -> bool {
     let is_held = preserve.at_source.is_held() || preserve.at_dest.is_held();
-    xattr::is_derived(attr) || is_held && is_of_family(attr)
+    xattr::is_of_one(attr) || is_held && is_of_family(attr)
 }
 
 /// Whether only root can set an attribute.

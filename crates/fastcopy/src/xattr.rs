@@ -32,6 +32,21 @@ impl Of<'_> {
         bytes.extend_from_slice(name.bytes());
         Ok(CString::new(bytes)?)
     }
+
+    /// `fstatfs`.
+    #[cfg(target_os = "linux")]
+    fn is_on_xfs(self) -> io::Result<bool> {
+        let fd = match self {
+            Of::Handle(fd) => fd,
+            Of::At(dir, _) => dir.as_fd(),
+        };
+        retry(|| rustix::fs::fstatfs(fd)).map(|of| of.f_type == libc::XFS_SUPER_MAGIC as rustix::fs::FsWord)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_on_xfs(self) -> io::Result<bool> {
+        Ok(false)
+    }
 }
 
 /// A buffer for names and one for values, reused.
@@ -105,8 +120,11 @@ pub fn get<'b>(of: Of<'_>, attr: &CStr, value: &'b mut Vec<u8>) -> io::Result<Op
     }
 }
 
-/// `fsetxattr`.
+/// `fsetxattr`. What [shows an ACL](shows_acl) where it is set is left alone.
 pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
+    if shows_acl(attr.to_bytes()) && of.is_on_xfs()? {
+        return Ok(());
+    }
     match of {
         Of::Handle(fd) => {
             let set = retry(|| rustix::fs::fsetxattr(fd, attr, value, XattrFlags::empty()));
@@ -119,8 +137,11 @@ pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
     }
 }
 
-/// `fremovexattr`; absence is no error.
+/// `fremovexattr`; absence is no error. What [shows an ACL](shows_acl) there is left alone.
 pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
+    if shows_acl(attr.to_bytes()) && of.is_on_xfs()? {
+        return Ok(());
+    }
     let removed = match of {
         Of::Handle(fd) => {
             let removed = retry(|| rustix::fs::fremovexattr(fd, attr));
@@ -137,17 +158,22 @@ pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
     }
 }
 
-/// Whether an attribute is a system's own picture of something else, which is kept, or not, as what it is: to set it or to
-/// remove it would change that, or mean nothing. XFS lists an ACL a second time as `trusted.SGI_ACL_FILE`; a signature of EVM is
-/// made of one inode; AFS says by attributes where something lies. As libattr's `xattr.conf`, which cp goes by.
+/// Whether an attribute is one by which XFS shows an ACL, or another thing of its own, once more: to set it there or to remove it
+/// would change that. On other file systems it says nothing.
 #[must_use]
-pub fn is_derived(attr: &[u8]) -> bool {
-    let families = [&b"trusted.SGI_"[..], b"xfsroot.", b"afs."];
-    attr == b"security.evm" || families.iter().any(|family| attr.starts_with(family))
+pub fn shows_acl(attr: &[u8]) -> bool {
+    attr.starts_with(b"trusted.SGI_")
+}
+
+/// Whether an attribute is of one inode or one place alone, so that no copy has it: a signature of EVM is made of the inode, AFS says
+/// by attributes where something lies. As libattr's `xattr.conf`, which cp goes by.
+#[must_use]
+pub fn is_of_one(attr: &[u8]) -> bool {
+    attr == b"security.evm" || [&b"xfsroot."[..], b"afs."].iter().any(|family| attr.starts_with(family))
 }
 
 /// Reads the attributes' names and calls `each` with name and value of those that `wanted` takes, of which none
-/// [is derived](is_derived). A file system without attributes has none. One system call for a file without attributes.
+/// [is of one thing alone](is_of_one). A file system without attributes has none. One system call for a file without attributes.
 pub fn read(
     of: Of<'_>,
     buffer: &mut XattrBuffer,
@@ -163,7 +189,7 @@ pub fn read(
     let mut rest = names.get(..length).unwrap_or_default();
     while let Ok(name) = CStr::from_bytes_until_nul(rest) {
         rest = rest.get(name.count_bytes() + 1..).unwrap_or_default();
-        if is_derived(name.to_bytes()) || !wanted(name) {
+        if is_of_one(name.to_bytes()) || !wanted(name) {
             continue;
         }
         // An attribute that went away in between was changed under us; the caller's second fstat will say so.
@@ -176,31 +202,28 @@ pub fn read(
 
 #[cfg(test)]
 mod tests {
-    use super::is_derived;
+    use super::{is_of_one, shows_acl};
 
     #[test]
-    fn what_is_a_picture_of_something_else() {
-        for (attr, want) in [
-            ("trusted.SGI_ACL_FILE", true),
-            ("trusted.SGI_ACL_DEFAULT", true),
-            ("trusted.SGI_CAP_FILE", true),
-            ("trusted.SGI_DMI_1", true),
-            ("trusted.SGI_MAC_FILE", true),
-            ("security.evm", true),
-            ("xfsroot.any", true),
-            ("afs.volume", true),
-            ("system.posix_acl_access", false),
-            ("system.posix_acl_default", false),
-            ("system.nfs4_acl", false),
-            ("trusted.sgi", false),
-            ("trusted.a", false),
-            ("security.capability", false),
-            ("security.ima", false),
-            ("security.evm2", false),
-            ("user.trusted.SGI_ACL_FILE", false),
-            ("user.afs.volume", false),
+    fn what_no_copy_has_and_what_xfs_shows_once_more() {
+        for (attr, of_one, shows) in [
+            ("trusted.SGI_ACL_FILE", false, true),
+            ("trusted.SGI_ACL_DEFAULT", false, true),
+            ("trusted.SGI_MAC_FILE", false, true),
+            ("security.evm", true, false),
+            ("xfsroot.any", true, false),
+            ("afs.volume", true, false),
+            ("system.posix_acl_access", false, false),
+            ("system.nfs4_acl", false, false),
+            ("trusted.sgi", false, false),
+            ("security.capability", false, false),
+            ("security.ima", false, false),
+            ("security.evm2", false, false),
+            ("user.trusted.SGI_ACL_FILE", false, false),
+            ("user.afs.volume", false, false),
         ] {
-            assert_eq!(is_derived(attr.as_bytes()), want, "{attr}");
+            let got = (is_of_one(attr.as_bytes()), shows_acl(attr.as_bytes()));
+            assert_eq!(got, (of_one, shows), "{attr}");
         }
     }
 }

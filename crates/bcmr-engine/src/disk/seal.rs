@@ -802,12 +802,13 @@ pub(crate) fn change(
     there: &AttributeList,
 ) -> Option<Reason> {
     let exact = p.xattr && strictness.drops_old();
-    let source = || source.iter().filter(|(attr, _)| !held_stat::hides(p, attr));
+    // What XFS shows of an ACL is compared as the ACL that it is.
+    let source = || source.iter().filter(|(attr, _)| !held_stat::hides(p, attr) && !xattr::shows_acl(attr));
     let goes =
         |attr: &[u8]| is_acl(attr) || exact && is_own(attr) || kind == Kind::File && !outlives_writing(attr);
     let lacks = |attr: &[u8]| !source().any(|(of_source, _)| of_source == attr);
     let set = source().find(|one| !there.contains(one));
-    let removed = || there.iter().find(|(attr, _)| goes(attr) && lacks(attr));
+    let removed = || there.iter().find(|(attr, _)| goes(attr) && lacks(attr) && !xattr::shows_acl(attr));
     set.or_else(removed).map(|(attr, _)| if is_acl(attr) { Reason::ByAcl } else { Reason::ByAttributes })
 }
 
@@ -877,10 +878,14 @@ mod tests {
             (Kind::File, Archive, "", "security.selinux=label", None),
             (Kind::File, LikeCp, "", "security.capability=c", Some(Reason::ByAttributes)),
             (Kind::Dir, LikeCp, "", "security.capability=c", None),
-            // Another machine may send what comes of something else.
+            // Another machine may send what no copy has; and XFS shows an ACL once more.
+            (Kind::File, Archive, "security.evm=x", "", None),
             (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
-            // Another machine may send what comes of something else.
+            (Kind::File, Archive, "", "trusted.SGI_ACL_FILE=x", None),
+            // Another machine may send what no copy has; and XFS shows an ACL once more.
+            (Kind::File, Archive, "security.evm=x", "", None),
             (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
+            (Kind::File, Archive, "", "trusted.SGI_ACL_FILE=x", None),
         ] {
             let got = change(kind, &Preserve::ALL, strictness, &attrs(source), &attrs(there));
             assert_eq!(got, want, "{kind:?} {strictness:?} {source:?} {there:?}");

@@ -221,7 +221,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         }
         (Verb::Copy, Code::IsDirectory) => with("to copy it with what is in it, run", Flags(&["-r"])),
         // The system said so: there is a directory that is not empty. Other things in the way no flag merges with.
-        (Verb::Move, Code::InTheWay) if e.source.is_some() => {
+        (Verb::Move, Code::InTheWay) if e.source.is_some() && e.op != Op::RemoveSource => {
             with("to move into directories that are already there, run", Flags(&["--merge"]))
         }
         (_, Code::NoSpace) => hint_of_space(verb, again, e),
