@@ -34,8 +34,8 @@ struct Kept {
     errors: Vec<(FarTurn, Error)>,
     done: Vec<(FarTurn, FarStep)>,
     listed: FarLists,
-    /// Something was not kept, which is no failure for the verb.
-    has_lost: bool,
+    /// Failures that are of metadata which is not allowed or not possible there, and will not be.
+    lost_for_good: u64,
 }
 
 /// What was done, with what, and where.
@@ -47,15 +47,15 @@ impl Front for FarEvents {
         // At once, while the source still lists what is taken away in the end.
         match event {
             Event::Failed(e) => {
+                let lasts = |e: &io::Error| matches!(Code::of(e), Code::Denied | Code::Unsupported);
+                kept.lost_for_good += u64::from(lost(e.op).is_some() && e.source.as_ref().is_some_and(lasts));
                 let turn = self.turn_of(&mut kept.listed, &e);
                 kept.errors.push((turn, e));
             }
-            // A file system that does not know modes, times or owners loses them: that is told too. Of other attributes mv says
-            // nothing there.
+            // A file system that does not know modes, times, owners or ACLs loses them: that is told, and no failure (R7). Of other
+            // attributes mv says nothing there.
             Event::Warning(e) if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner)) => {
                 let turn = self.turn_of(&mut kept.listed, &e);
-                // That there are no ACLs is told, and no failure (R7), as with GNU's.
-                kept.has_lost |= e.op != Op::SetAclOf;
                 kept.errors.push((turn, e));
             }
             Event::Item { action, src, dst, .. } => {
@@ -130,7 +130,10 @@ pub(super) fn far(
             {
                 kept.errors.push(((true, vec![]), Error::os(Op::Unmark, &dst.shown, e)));
             }
-            summary.failed == 0 && !summary.cancelled && !kept.has_lost
+            // As with GNU's, what can never be kept there is told, and no failure where the source has gone all the same (R7).
+            let has_gone = || src.look(false).is_err_and(|e| Code::of(&e) == Code::NotFound);
+            let is_well = summary.failed == 0 || summary.failed == kept.lost_for_good && has_gone();
+            is_well && !summary.cancelled
         }
         Err(e) => {
             kept.errors.push(((false, vec![]), e));
