@@ -128,6 +128,8 @@ pub(crate) struct LinkTable<D: Disk> {
     inodes: Mutex<HashMap<(u64, u64), InodeState<D>>>,
     change: Condvar,
     inodes_max: usize,
+    /// An inode stays once all its names are there: what fails later may come again.
+    keeps_all: bool,
 }
 
 impl<D: Disk> LinkTable<D> {
@@ -137,7 +139,12 @@ impl<D: Disk> LinkTable<D> {
 
     /// A table for what another machine names, which must not make it grow without end.
     pub(crate) fn of_at_most(inodes_max: usize) -> LinkTable<D> {
-        LinkTable { inodes: Mutex::new(HashMap::new()), change: Condvar::new(), inodes_max }
+        LinkTable { inodes: Mutex::new(HashMap::new()), change: Condvar::new(), inodes_max, keeps_all: false }
+    }
+
+    /// A table that says in the end where all of them landed.
+    pub(crate) fn keeping_all() -> LinkTable<D> {
+        LinkTable { keeps_all: true, ..LinkTable::new() }
     }
 
     /// Whether the inode of `info` is in the table, or can be put in.
@@ -221,14 +228,14 @@ impl<D: Disk> LinkTable<D> {
             && at.is_of(info)
         {
             *left = left.saturating_sub(1);
-            if *left == 0 {
+            if *left == 0 && !self.keeps_all {
                 inodes.remove(&info.id());
             }
         }
     }
 
-    /// Where the inodes landed that have names still to come.
-    pub(crate) fn unmet(&self) -> Vec<((u64, u64), PathBuf)> {
+    /// Where the inodes landed that are kept: those that have names still to come, or all.
+    pub(crate) fn landed_at(&self) -> Vec<((u64, u64), PathBuf)> {
         let there = |(id, state): (&(u64, u64), &InodeState<D>)| match state {
             InodeState::There { at, .. } => Some((*id, at.node.join(at.name()))),
             InodeState::Busy => None,
@@ -276,10 +283,10 @@ mod tests {
                     _ => panic!("it is forgotten that it is there"),
                 }
             }
-            assert_eq!(links.unmet(), [(info.id(), tmp.path().join("first"))]);
+            assert_eq!(links.landed_at(), [(info.id(), tmp.path().join("first"))]);
             links.linked(&info);
         }
-        assert_eq!(links.unmet(), []);
+        assert_eq!(links.landed_at(), []);
         assert!(links.claim_first(&info), "all names were met");
     }
 

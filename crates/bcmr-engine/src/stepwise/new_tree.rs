@@ -13,6 +13,7 @@ use crate::disk::{Fault, Side};
 use crate::error::{Code, Error, Op};
 use crate::event::{Event, Front, Progress, Question, Summary, Watch};
 use crate::policy::{Changing, Collide, CopyPolicy, Follow, Io};
+use crate::receiver::links::LinkTable;
 use crate::receiver::single::Folder;
 use crate::verbs::copy::Run;
 use fastcopy::dir::{Dir, NameBuf};
@@ -52,9 +53,11 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
     let (failures, progress) = (Failures::default(), Progress::default());
     let watch = Watch { front: &failures, progress: &progress, cancel: &options.cancel, items: false };
     let disk = Sys::with(policy.io);
-    let run = Run::new(&disk, &policy, watch, None).ok()?;
+    let mut run = Run::new(&disk, &policy, watch, None).ok()?;
+    // As GNU's keeps them: a directory that fails after what was in it is gone through once more.
+    run.desk.links = LinkTable::keeping_all();
     run.round(&[operand]);
-    let linked = run.desk.links.unmet();
+    let linked = run.desk.links.landed_at();
     let Summary { cancelled, kept, .. } = run.end();
     if cancelled {
         return Some(StepEnd::Failed);
@@ -190,7 +193,7 @@ fn once_more(
     }
     let mut again = Copier::new(&options, &mut *copier.teller, 1, copier.room);
     (again.copied, again.top, again.below_made) = (copier.copied.clone(), copier.top.clone(), true);
-    again.copied.extend(linked);
+    again.copied.extend(linked.into_iter().filter(|(_, at)| Spot::of(at).look(false).is_ok()));
     // It is the operand itself that comes again, and not another one of its name.
     again.copied.remove(&pair.info.id());
     fine & !add_missing(&mut again, (src, dst), &missing, None, pair.info.dev).is_failed()
