@@ -8,6 +8,8 @@
 //! the file that its age is measured with are both touched in the same way, so no machine's own clock has a say.
 
 use super::folder::name_of;
+use crate::disk::Dirs;
+use crate::disk::sys::Sys;
 use crate::error::{Error, Op, Result};
 use crate::receiver::land;
 use crate::stage;
@@ -194,13 +196,7 @@ impl<'d> ClaimsFolder<'d> {
     /// # Errors
     /// The first that listing, looking or removing met.
     pub(super) fn sweep(&self) -> io::Result<()> {
-        let mut left: Vec<NameBuf> = Vec::new();
-        self.dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
-            if stage::is_random(entry.name) {
-                left.push(entry.name.to_owned());
-            }
-            true
-        })?;
+        let left = Sys::new().find(self.dir, usize::MAX, &stage::is_random)?;
         left.iter().try_for_each(|name| self.holder(name.as_name()).map(drop))
     }
 

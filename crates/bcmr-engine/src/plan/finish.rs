@@ -847,14 +847,7 @@ impl PlanPass<'_, '_> {
             })?;
         }
         let aside = self.aside(level, path)?;
-        land::second_name(dir, of, &level.dst, aside.as_name()).map_err(&fail)?;
-        let named = land::give_name(&level.dst, aside.as_name(), &level.dst, name, false);
-        // Where another process has given the name to the same file meanwhile, the rename leaves both.
-        let left = match level.dst.remove_file(aside.as_name()) {
-            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
-            left => left,
-        };
-        named.map_err(&fail)?;
+        let left = land::replace_by_link((dir, of), (&level.dst, name), aside.as_name()).map_err(&fail)?;
         left.map_err(self.error_at(Op::RemoveUnfinished, path, None))
     }
 

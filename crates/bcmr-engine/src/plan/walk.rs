@@ -5,7 +5,6 @@
 use super::format::Version;
 use super::others::{GivenTo, OtherWalkers};
 use super::sorter::Sorter;
-use crate::awaited::Awaited;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::node::{Node, os};
@@ -149,8 +148,8 @@ impl<'a> Collector<'a> {
                     names.push(0);
                 }
             }
-            let reader = Awaited { reader: &mut &*names, cancel: self.tally.watch.cancel };
-            let mut names = ListedNames { reader, separator: 0, base: path, ended: false };
+            let mut names = &*names;
+            let mut names = ListedNames::new(&mut names, 0, path, self.tally.watch.cancel);
             walk.list(&mut names, &Target::Into(path.to_owned()), spot)?;
         }
         self.kept()

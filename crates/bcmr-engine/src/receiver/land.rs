@@ -390,6 +390,23 @@ pub(crate) fn second_name(from: &Dir, name: Name<'_>, to_dir: &Dir, to: Name<'_>
     from.hard_link(name, to_dir, to)
 }
 
+/// Gives what is called `name` in one directory a name in another that something has, which goes by a rename: at any time the name
+/// has one or the other. `stage`: a free name there, for a moment. The inner error is of taking that away again.
+pub(crate) fn replace_by_link(
+    (from, name): (&Dir, Name<'_>),
+    (to_dir, to): (&Dir, Name<'_>),
+    stage: Name<'_>,
+) -> io::Result<io::Result<()>> {
+    second_name(from, name, to_dir, stage)?;
+    let named = give_name(to_dir, stage, to_dir, to, false);
+    // Where another process has given the name to the same file meanwhile, the rename leaves both (rename(2)).
+    let left = match to_dir.remove_file(stage) {
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+        left => left,
+    };
+    named.map(|()| left)
+}
+
 /// Makes a directory under its own name, for things that are each put into it whole. Returns whether it was made; one
 /// that was there already does as well.
 pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<bool> {

@@ -833,8 +833,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 job.lost.iter_mut().filter(|fault| fault.may_pass()).for_each(|fault| {
                     fault.note.get_or_insert(Reason::KeptAtSource);
                 });
-                self.dirs.left_unsealed(pair);
-                self.hooks.kept(pair, src_name, &job.info);
+                self.stays_at_source(pair, src_name, &job.info);
             } else {
                 let seen = (&job.info, job.hash.as_ref());
                 self.hooks.landed(pair, src_name, seen, self.devices(), &self.tally);
@@ -847,6 +846,12 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         if !job.lost.is_empty() {
             self.losses.tell(std::mem::take(&mut job.lost), src, dst);
         }
+    }
+
+    /// R7: a move leaves a name whose copy lacks what the same command may give it.
+    fn stays_at_source(&self, pair: &Arc<Slot<S, D>>, name: Name<'_>, info: &Info) {
+        self.dirs.left_unsealed(pair);
+        self.hooks.kept(pair, name, info);
     }
 
     /// Takes away the session that a killed run left for what is complete as `to`.
@@ -956,8 +961,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 self.hash_again(pair, name, to);
             }
             if landed.is_lacking {
-                self.dirs.left_unsealed(pair);
-                self.hooks.kept(pair, name, info);
+                self.stays_at_source(pair, name, info);
             } else {
                 self.hooks.landed(pair, name, (info, None), self.devices(), &self.tally);
             }

@@ -9,7 +9,7 @@ use crate::disk::{Attributes, Dirs, Fault, Fill, Job, Keep, Phases, Placement, S
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Io, Strictness};
 use crate::receiver::dest::BASE_ENTRIES_MAX;
-use crate::receiver::land::{errno_of, give_name, home_of, second_name, sync_content};
+use crate::receiver::land::{errno_of, give_name, home_of, replace_by_link, second_name, sync_content};
 use crate::stage::{self, Home, Role};
 use fastcopy::dir::{Dir, Lock, Name};
 use fastcopy::errno;
@@ -258,12 +258,7 @@ impl Single {
             return Ok(());
         }
         let Ok(Placement::Stage(stage)) = to.0.stage() else { return Err(io::ErrorKind::Unsupported.into()) };
-        second_name(&from.0.dir, from.1, dir, stage.as_name())?;
-        let named = give_name(dir, stage.as_name(), dir, to.1, false);
-        if named.is_err() {
-            dir.remove_file(stage.as_name())?;
-        }
-        named
+        replace_by_link((&from.0.dir, from.1), (dir, to.1), stage.as_name())?
     }
 
     /// Takes a further name away.

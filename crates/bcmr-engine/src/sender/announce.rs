@@ -2,7 +2,6 @@
 //!
 //! Must not know what is wanted.
 
-use crate::awaited::Awaited;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::Follow;
@@ -113,8 +112,8 @@ impl<'s, 'a> Announcer<'s, 'a> {
                 }
             }),
             ToSend::Names { base, dir, reader, separator, extent } => {
-                let reader = Awaited { reader, cancel: self.sending.push.cancel };
-                self.listed(base, &dir, ListedNames { reader, separator, base, ended: false }, extent)
+                let names = ListedNames::new(reader, separator, base, self.sending.push.cancel);
+                self.listed(base, &dir, names, extent)
             }
         };
         if let Err(e) = walked {

@@ -4,6 +4,7 @@
 
 use crate::awaited::{Awaited, is_stop};
 use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::Cancel;
 use fastcopy::dir::NameBuf;
 use fastcopy::names::NameList;
 use std::io::BufRead;
@@ -46,11 +47,23 @@ impl std::ops::DerefMut for Names {
 
 /// Names from a list, one at a time, each split into its components.
 pub(crate) struct ListedNames<'r> {
-    pub(crate) reader: Awaited<'r>,
-    pub(crate) separator: u8,
+    reader: Awaited<'r>,
+    separator: u8,
     pub(crate) base: &'r Path,
     /// It was read to its end, or cannot be read any further.
-    pub(crate) ended: bool,
+    ended: bool,
+}
+
+impl<'r> ListedNames<'r> {
+    /// Names below `base`, each with a separator behind it, until they end or it is cancelled.
+    pub(crate) fn new(
+        reader: &'r mut (dyn BufRead + Send),
+        separator: u8,
+        base: &'r Path,
+        cancel: &'r Cancel,
+    ) -> ListedNames<'r> {
+        ListedNames { reader: Awaited { reader, cancel }, separator, base, ended: false }
+    }
 }
 
 impl Iterator for ListedNames<'_> {

@@ -5,7 +5,6 @@
 //! A directory's small files are landed in batches while it is listed, large ones as tasks of their own. A directory is
 //! published once its small files are in it, and sealed (mode, owner, times) once everything below it is done.
 
-use crate::awaited::Awaited;
 use crate::disk::sys::{Hand, SmallBuffer, Sys};
 use crate::disk::{Attributes, Body, Dirs, Fault, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -224,8 +223,7 @@ pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Resul
             };
             let to = request.target.path().clone();
             run.desk.hooks.manifest = manifest.map(|file| Manifest::begin(file, Some(to))).transpose()?;
-            let reader = Awaited { reader: &mut *list.reader, cancel: watch.cancel };
-            let mut names = ListedNames { reader, separator: list.separator, base, ended: false };
+            let mut names = ListedNames::new(&mut *list.reader, list.separator, base, watch.cancel);
             run.list(&mut names, &request.target)?;
         }
     }

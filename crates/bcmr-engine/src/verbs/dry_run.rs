@@ -1,6 +1,5 @@
 //! `copy --dry-run`: says what would be done. Must not change anything; what becomes of an entry is the plan's to say.
 
-use crate::awaited::Awaited;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, CopyRequest};
@@ -37,8 +36,7 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
                 let note = Reason::OneSourceDirectory;
                 return Err(Error::ours(Code::Usage, Op::Copy, request.target.path(), note));
             };
-            let reader = Awaited { reader: &mut *list.reader, cancel: watch.cancel };
-            let mut names = ListedNames { reader, separator: list.separator, base, ended: false };
+            let mut names = ListedNames::new(&mut *list.reader, list.separator, base, watch.cancel);
             survey.list(&mut names, &request.target)?;
         }
     }

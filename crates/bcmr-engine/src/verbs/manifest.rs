@@ -5,7 +5,8 @@
 //! backslash. Names that are not UTF-8 (or hold U+FFFD, which `b3sum` takes for one that was not) cannot be said.
 
 use crate::awaited::{Awaited, is_stop};
-use crate::disk::tee;
+use crate::disk::sys::Sys;
+use crate::disk::{Dirs, tee};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{ManifestRequest, Target};
@@ -170,7 +171,7 @@ impl Manifest {
             sync::all(&dir)
         });
         let removed = match &named {
-            Err(_) => removed(&dir, part.as_name()),
+            Err(_) => Sys::new().remove_file(&dir, part.as_name()),
             Ok(()) => Ok(()),
         };
         named.and(removed).map_err(fail)
@@ -184,18 +185,11 @@ fn clear(dir: &Dir, part: Name<'_>, path: &Path) -> Result<()> {
             let why = Reason::AnotherWritesManifest;
             return Err(Error::ours(Code::Refused, Op::WriteManifest, path, why));
         }
-        Ok(_) => removed(dir, part),
+        Ok(_) => Sys::new().remove_file(dir, part),
         Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
         Err(e) => Err(e),
     };
     cleared.map_err(|e| Error::os(Op::WriteManifest, path, e))
-}
-
-fn removed(dir: &Dir, part: Name<'_>) -> io::Result<()> {
-    match dir.remove_file(part) {
-        Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
-        _ => Ok(()),
-    }
 }
 
 /// A file that a person named, and that is written in the end: its name appears then, whole, or not at all.

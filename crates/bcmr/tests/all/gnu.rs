@@ -637,6 +637,22 @@ fn a_stream_takes_the_room_of_one_file() {
     assert!(std::fs::read(small.path().join("holes")).unwrap() == holes);
 }
 
+/// Runs a line, and takes a name as soon as the run has made something in `dir`.
+fn taken_meanwhile(line: Line, dir: &Path, take: &dyn Fn()) -> Ran {
+    let before = names(dir).len();
+    let mut running = line.start();
+    while names(dir).len() == before && !running.is_over() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    take();
+    running.wait()
+}
+
+/// Gives a file a time of long ago.
+fn made_old(file: &Path) {
+    std::fs::File::open(file).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+}
+
 /// A name that another process takes while a file is copied to it counts as if it had been there from the beginning.
 #[test]
 fn a_name_that_is_taken_meanwhile_was_there_from_the_beginning() {
@@ -652,12 +668,7 @@ fn a_name_that_is_taken_meanwhile_was_there_from_the_beginning() {
         (&["--remove-destination"], "", true),
     ] {
         let line = gnu(&tmp, ["cp", "--sparse=never", "--reflink=never", "big", "o"]).args(options);
-        let mut running = line.input(answer).start();
-        while names(tmp.path()).len() < 2 && !running.is_over() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        tmp.file("o", "theirs");
-        let ran = running.wait().ok();
+        let ran = taken_meanwhile(line.input(answer), tmp.path(), &|| drop(tmp.file("o", "theirs"))).ok();
         assert_eq!(ran.err, if options == ["-i"] { "cp: overwrite 'o'? " } else { "" }, "{options:?}");
         assert_eq!(std::fs::metadata(tmp.p("o")).unwrap().len() > 6, replaced, "{options:?}");
         std::fs::remove_file(tmp.p("o")).unwrap();
@@ -673,16 +684,9 @@ fn a_name_that_is_taken_while_mv_copies_was_there_from_the_beginning() {
     let Some(other) = Tmp::elsewhere() else {
         return skips::here("there is no other file system");
     };
-    let taken_meanwhile = |call: &str, args: &[&str], answer: &str, take: &dyn Fn()| {
-        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:delay_exit=1500000:when=1"));
-        let strace = ["-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, BCMR, "mv"];
-        let line = Line::new(Path::new("strace")).args(strace).args(args).cwd(tmp.path());
-        let mut running = line.input(answer).start();
-        while names(other.path()).is_empty() && !running.is_over() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        take();
-        running.wait()
+    let mv = |call: &str, args: &[&str], answer: &str, take: &dyn Fn()| {
+        let line = bcmr_slow_at(call).args(["mv"]).args(args).cwd(tmp.path());
+        taken_meanwhile(line.input(answer), other.path(), take)
     };
     let to = other.p("o");
     let to = to.to_str().unwrap();
@@ -696,14 +700,9 @@ fn a_name_that_is_taken_while_mv_copies_was_there_from_the_beginning() {
         ("-f", "", true),
     ] {
         let source = tmp.file("f", "ours");
-        std::fs::File::options()
-            .write(true)
-            .open(&source)
-            .unwrap()
-            .set_modified(std::time::UNIX_EPOCH)
-            .unwrap();
+        made_old(&source);
         let take = || drop(other.file("o", "theirs"));
-        taken_meanwhile("pwrite64,write", &[option, "f", to], answer, &take).one_of(&[0]);
+        mv("pwrite64,write", &[option, "f", to], answer, &take).one_of(&[0]);
         let want = if replaced { "ours" } else { "theirs" };
         assert_eq!(std::fs::read_to_string(to).unwrap(), want, "{option}");
         assert_eq!(source.exists(), !replaced, "{option}");
@@ -717,7 +716,7 @@ fn a_name_that_is_taken_while_mv_copies_was_there_from_the_beginning() {
         tmp.file("d/f", "ours");
         let take = || drop(other.file("o/f", "theirs"));
         let args = line.split(' ').skip(1).chain(["d", to]).collect::<Vec<_>>();
-        let ran = taken_meanwhile("mkdirat", &args, "", &take).code(1);
+        let ran = mv("mkdirat", &args, "", &take).code(1);
         assert!(ran.err.contains("Directory not empty"), "{line}: {ran:?}");
         assert_eq!(std::fs::read_to_string(other.p("o/f")).unwrap(), "theirs", "{line}");
         assert_eq!(std::fs::read_to_string(tmp.p("d/f")).unwrap(), "ours", "{line}");
@@ -730,27 +729,14 @@ fn a_name_that_is_taken_while_mv_copies_was_there_from_the_beginning() {
 #[test]
 fn a_directory_that_is_taken_meanwhile_was_there_from_the_beginning() {
     needs!(has_tool("strace"), "there is no strace");
-    let inject = "inject=mkdirat:delay_exit=1500000:when=1";
     for (option, answer, replaced) in
         [("-n", "", false), ("-u", "", false), ("-i", "n\n", false), ("-b", "", true), ("-f", "", true)]
     {
         let tmp = Tmp::new();
-        let source = tmp.file("s/f", "ours");
-        std::fs::File::options()
-            .write(true)
-            .open(&source)
-            .unwrap()
-            .set_modified(std::time::UNIX_EPOCH)
-            .unwrap();
-        tmp.dir("d");
-        let strace = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=mkdirat", "-e", inject, BCMR, "cp", "-r"];
-        let line = Line::new(Path::new("strace")).args(strace).args([option, "s", "d/n"]).cwd(tmp.path());
-        let mut running = line.input(answer).start();
-        while names(&tmp.p("d")).is_empty() && !running.is_over() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        tmp.file("d/n/f", "theirs");
-        running.wait().ok();
+        made_old(&tmp.file("s/f", "ours"));
+        let into = tmp.dir("d");
+        let line = bcmr_slow_at("mkdirat").args(["cp", "-r", option, "s", "d/n"]).cwd(tmp.path());
+        taken_meanwhile(line.input(answer), &into, &|| drop(tmp.file("d/n/f", "theirs"))).ok();
         assert_eq!(read(&tmp.p("d/n/f")), if replaced { "ours" } else { "theirs" }, "{option}");
         if option == "-b" {
             assert_eq!(read(&tmp.p("d/n/f~")), "theirs");

@@ -646,6 +646,14 @@ fn after_a_failed_sync_every_source_stays() {
     }
 }
 
+/// Runs under strace, which has `which` calls of `call` fail.
+fn failing(call: &str, which: &str, line: &str, cwd: &Path) -> Done {
+    let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=EIO:when={which}"));
+    let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, BCMR];
+    words.extend(line.split(' '));
+    finish(command("strace", &words, cwd), "")
+}
+
 /// What could not be given its mode or its time for a reason that may pass stays at the source: the same command gives
 /// it both.
 #[test]
@@ -671,14 +679,11 @@ fn what_could_not_be_sealed_stays() {
         let dst = at(&far, &n.to_string());
         fs::create_dir(&dst).unwrap();
         plant(&dst, "f a OLD");
-        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=EIO:when=1+"));
-        let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
-        let line = format!("{BCMR} move -f s/a s/b s/t {}", dst.display());
-        words.extend(line.split(' '));
-        let done = finish(command("strace", &words, here.path()), "").exits(1);
+        let line = format!("move -f s/a s/b s/t {}", dst.display());
+        let done = failing(call, "1+", &line, here.path()).exits(1);
         assert_same(&whole, &inside(&at(&here, "s")), &done.stderr);
         assert!(done.stderr.contains("kept at the source"), "{call}: {}", done.stderr);
-        bcmr(&format!("move -f s/a s/b s/t {}", dst.display()), here.path()).exits(0);
+        bcmr(&line, here.path()).exits(0);
         assert!(look(&at(&here, "s")).is_empty(), "{call}: not all has gone");
         assert_same(&whole, &inside(&dst), call);
     }
@@ -695,11 +700,7 @@ fn no_name_goes_of_a_file_that_could_not_be_sealed() {
     plant(here.path(), "f a A\nh b = a");
     fs::set_permissions(at(&here, "a"), fs::Permissions::from_mode(0o644)).unwrap();
     let line = format!("move -f -j1 a b {}", far.path().display());
-    let inject = "inject=fchmod:error=EIO:when=1";
-    let mut words =
-        vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fchmod", "-e", inject, BCMR];
-    words.extend(line.split(' '));
-    let done = finish(command("strace", &words, here.path()), "").exits(1);
+    let done = failing("fchmod", "1", &line, here.path()).exits(1);
     assert!(at(&here, "a").exists() && at(&here, "b").exists(), "{}", done.stderr);
     bcmr(&line, here.path()).exits(0);
     assert!(look(here.path()).is_empty());
@@ -721,11 +722,7 @@ fn a_directory_that_could_not_be_sealed_stays() {
     fs::set_permissions(at(&here, "s/t/void"), fs::Permissions::from_mode(0o750)).unwrap();
     plant(far.path(), "f t/own OWN");
     let line = format!("move -j1 --merge s/t {}", far.path().display());
-    let inject = "inject=fchmod:error=EIO";
-    let mut words =
-        vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fchmod", "-e", inject, BCMR];
-    words.extend(line.split(' '));
-    let done = finish(command("strace", &words, here.path()), "").exits(1);
+    let done = failing("fchmod", "1+", &line, here.path()).exits(1);
     assert!(at(&here, "s/t/void").is_dir(), "{}", done.stderr);
     bcmr(&line, here.path()).exits(0);
     assert!(!at(&here, "s/t").exists());

@@ -598,7 +598,7 @@ fn a_look_that_fails_is_told_where_it_deletes_first() {
         tmp.file("s/a", "a");
         tmp.file("d/x", "x");
         let words = ["sync", "-j1", "--delete=before", "s", "d"];
-        let ran = bcmr_failing("getdents64", "EIO", when).args(words).cwd(tmp.path()).run();
+        let ran = bcmr_failing_at(when, "getdents64", "EIO").args(words).cwd(tmp.path()).run();
         assert_ne!((ran.code, tmp.p("d/x").exists()), (0, true), "{when}: {ran:?}");
         bcmr(words).cwd(tmp.path()).run().ok();
         assert!(!tmp.p("d/x").exists(), "{when}");

@@ -338,25 +338,26 @@ pub fn bcmr_as<A: AsRef<OsStr>>(id: u32, tmp: &Tmp, args: impl IntoIterator<Item
         .args(by_engine(args))
 }
 
-/// `bcmr` that is killed at its `nth` call of `calls`, which commas part.
-pub fn bcmr_killed_at(nth: usize, calls: &str) -> Line {
+/// `bcmr` to whose calls of `calls`, which commas part, something is done: to `which` of them, as strace counts (`2`, `3+`).
+fn bcmr_injected(calls: &str, what: &str, which: &str) -> Line {
     Line::new(Path::new("strace"))
         .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
-        .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={nth}"), BCMR])
+        .args(["-e", &format!("inject={calls}:{what}:when={which}"), BCMR])
 }
 
-/// `bcmr` whose calls of `call` fail: `which` of them, as strace counts (`2`, `3+`).
+/// `bcmr` that is killed at its `nth` call of `calls`.
+pub fn bcmr_killed_at(nth: usize, calls: &str) -> Line {
+    bcmr_injected(calls, "signal=SIGKILL", &nth.to_string())
+}
+
+/// `bcmr` whose calls of `call` fail: `which` of them.
 pub fn bcmr_failing_at(which: &str, call: &str, error: &str) -> Line {
-    Line::new(Path::new("strace"))
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
-        .args(["-e", &format!("inject={call}:error={error}:when={which}"), BCMR])
+    bcmr_injected(call, &format!("error={error}"), which)
 }
 
-/// `bcmr` whose calls of `call` fail with `error`: `1` is the first alone, `1+` every one.
-pub fn bcmr_failing(call: &str, error: &str, when: &str) -> Line {
-    Line::new(Path::new("strace"))
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
-        .args(["-e", &format!("inject={call}:error={error}:when={when}"), BCMR])
+/// `bcmr` whose first call of `calls` takes long once it is done.
+pub fn bcmr_slow_at(calls: &str) -> Line {
+    bcmr_injected(calls, "delay_exit=1500000", "1")
 }
 
 /// Has a run killed at its first call, its second and so on, until one gets through; an ordinary run of the tests tries one
