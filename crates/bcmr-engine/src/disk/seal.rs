@@ -882,10 +882,6 @@ mod tests {
             (Kind::File, Archive, "security.evm=x", "", None),
             (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
             (Kind::File, Archive, "", "trusted.SGI_ACL_FILE=x", None),
-            // Another machine may send what no copy has; and XFS shows an ACL once more.
-            (Kind::File, Archive, "security.evm=x", "", None),
-            (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
-            (Kind::File, Archive, "", "trusted.SGI_ACL_FILE=x", None),
         ] {
             let got = change(kind, &Preserve::ALL, strictness, &attrs(source), &attrs(there));
             assert_eq!(got, want, "{kind:?} {strictness:?} {source:?} {there:?}");
