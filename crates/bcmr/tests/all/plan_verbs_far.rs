@@ -543,6 +543,16 @@ fn a_check_of_another_kind_of_thing_is_that_at_home() {
     }
 }
 
+/// A shard opens what it compares with. Where that is not there, no plan is made that could never be finished.
+#[test]
+fn a_check_of_another_machine_with_nothing() {
+    let site = Site::new();
+    mixed(&site);
+    let ran = planned(&Far::pipe(), &site, Dir::Get, "--verb check --out p --shards 1").code(1);
+    assert!(ran.err.contains("/dst': No such file or directory"), "{}", ran.err);
+    assert!(!site.p("p").exists());
+}
+
 /// What cannot be compared is told, and its shard is to be done again; so is one whose connection was lost.
 #[test]
 fn a_check_with_another_machine_that_is_not_whole() {
