@@ -418,7 +418,9 @@ fn differing(site: &Site) {
 
 /// What was told, in an order that is nobody's; of JSON without what tells machines and moments apart.
 fn told(ran: &Ran) -> Vec<String> {
-    let kept = |line: &&str| !line.contains("\"event\":\"start\"");
+    let kept = |line: &&str| {
+        !["start", "progress"].iter().any(|event| line.contains(&format!("\"event\":\"{event}\"")))
+    };
     let told = ran.out.lines().filter(kept).map(|line| match line.split_once("\"seconds\":") {
         Some((before, _)) => before.to_owned(),
         None => line.to_owned(),
