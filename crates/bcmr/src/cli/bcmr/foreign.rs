@@ -89,10 +89,11 @@ pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
         "sync makes DST what SRC is; bcmr copy -u leaves newer files alone",
     ),
     (
-        &["--del", "--delete-after", "--delete-before", "--delete-during", "--delete-delay"],
+        &["--del", "--delete-after", "--delete-during", "--delete-delay"],
         MIRRORS,
-        "--delete deletes once all else is there; there is no other time for it",
+        "--delete deletes once all else is there; --delete=before does it before that",
     ),
+    (&["--delete-before"], MIRRORS, "--delete-before is --delete=before here"),
     // cp and mv
     (&["-d"], COPIES, "-d is -P --preserve=links here"),
     (

@@ -150,6 +150,7 @@ fn options_of_other_programs_are_answered() {
     assert!(foreign::answer("copy", "-z").unwrap().contains("--compress"));
     assert!(foreign::answer("copy", "--delete").unwrap().contains("bcmr sync --delete"));
     assert!(foreign::answer("sync", "-a").unwrap().contains("by itself"));
+    assert!(foreign::answer("sync", "--delete-before").unwrap().contains("--delete=before"));
     assert!(foreign::answer("copy", "--rsh=x").is_some() && foreign::answer("ls", "-z").is_none());
     let mut all = Cli::command();
     all.build();
