@@ -7,7 +7,7 @@ use clap_complete::Shell;
 // Bash breaks words at colons and equals signs, which belong to them here. What is put in their place is then the end of
 // what stands there. A word that the shell still has to expand or unquote is the shell's to complete. What an alias stands for is asked about, and aliases that are there already are completed too.
 const BASH: &str = r#"_bcmr() {
-  local word words line=() index=0 count=0 join=0 cur candidates
+  local i word words line=() index=0 count=0 join=0 cur candidates
   for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
     word=${COMP_WORDS[i]}
     if ((join || i && count > 1)) && [[ $word == [:=]* || $join == 1 ]]; then

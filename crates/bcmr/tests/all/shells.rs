@@ -19,6 +19,23 @@ const TAB: &str = "\t";
 /// To the beginning of the line.
 const HOME: &str = "\x01";
 
+/// What a completion counts with is its own: the variables of the shell stay as they are.
+#[test]
+fn completions_set_no_variable_of_the_shell() {
+    needs!(has_tool("bash"), "there is no bash");
+    let script = format!(
+        r#"eval "$({BCMR} init bash)"
+        bcmr() {{ {BCMR} "$@"; }}
+        COMP_WORDS=(bcmr copy --no-cl) COMP_CWORD=2 before=
+        before=$(compgen -v | grep -v '[A-Z]')
+        _bcmr
+        echo "${{COMPREPLY[@]}}"
+        diff <(echo "$before") <(compgen -v | grep -v '[A-Z]')"#
+    );
+    let ran = Line::new(Path::new("bash")).args(["--norc", "-c", &script]).run();
+    assert_eq!(ran.out, "--no-clobber\n", "{}", ran.err);
+}
+
 #[test]
 fn completions_and_aliases_in_each_shell() {
     for (shell, args, begin) in SHELLS {
