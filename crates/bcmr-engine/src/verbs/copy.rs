@@ -192,11 +192,17 @@ pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Resul
             watch,
         );
     }
-    let (request, _held) = match stream::take(request, ends, watch)? {
-        Streamed::No(request) => (request, None),
-        Streamed::Held(request, held) => (request, Some(held)),
-        Streamed::Done(summary) => return Ok(summary),
-    };
+    match stream::take(request, ends, watch)? {
+        Streamed::No(request) => copy_files(request, watch),
+        Streamed::Held(request, held) => {
+            let front = held.front(watch.front);
+            copy_files(request, Watch { front: &front, ..watch }).map_err(|e| held.error(e))
+        }
+        Streamed::Done(summary) => Ok(summary),
+    }
+}
+
+fn copy_files(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     let disk = Sys::of(&request.policy);
     let policy = request.policy.resuming();
     let mut run = Run::new(&disk, &policy, watch, None)?;

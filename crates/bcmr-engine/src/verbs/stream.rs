@@ -4,7 +4,7 @@
 //! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Summary, Watch};
+use crate::event::{Action, Event, Front, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target};
 use crate::tally::Tally;
 use crate::verbs::look;
@@ -30,10 +30,66 @@ const NEW_FILE: u32 = 0o666;
 pub(crate) enum Streamed {
     /// It is about files: nothing was done.
     No(CopyRequest),
-    /// The stream was read to its end and lies in this file, which has no name; the request is about that now.
-    Held(CopyRequest, File),
+    /// The stream was read to its end; the request is about what holds it now.
+    Held(CopyRequest, HeldStream),
     /// All of it is done.
     Done(Summary),
+}
+
+/// What was read of a stream, in a file without a name.
+pub(crate) struct HeldStream {
+    _file: File,
+    /// How it is reached.
+    path: PathBuf,
+    /// What the stream was called.
+    stream: PathBuf,
+}
+
+impl HeldStream {
+    /// Tells of the stream where the file is told of.
+    pub(crate) fn front<'h>(&'h self, front: &'h dyn Front) -> StreamFront<'h> {
+        StreamFront { held: self, front }
+    }
+
+    fn called(&self, path: PathBuf) -> PathBuf {
+        if path == self.path { self.stream.clone() } else { path }
+    }
+
+    /// The same error, of the stream.
+    pub(crate) fn error(&self, e: Error) -> Error {
+        Error { path: self.called(e.path), other: e.other.map(|path| self.called(path)), ..e }
+    }
+}
+
+/// A front that hears of the stream and not of the file that holds it.
+pub(crate) struct StreamFront<'h> {
+    held: &'h HeldStream,
+    front: &'h dyn Front,
+}
+
+impl Front for StreamFront<'_> {
+    fn event(&self, event: Event) {
+        self.front.event(match event {
+            Event::Item { action, src, dst, bytes } => {
+                Event::Item { action, src: self.held.called(src), dst, bytes }
+            }
+            Event::Failed(e) => Event::Failed(self.held.error(e)),
+            Event::Warning(e) => Event::Warning(self.held.error(e)),
+            other => other,
+        });
+    }
+
+    fn ask(&self, question: Question) -> bool {
+        self.front.ask(question)
+    }
+
+    fn goes_on(&self) {
+        self.front.goes_on();
+    }
+
+    fn lend_terminal(&self, lent: bool) {
+        self.front.lend_terminal(lent);
+    }
 }
 
 /// Takes a request of one operand that is a stream, or whose destination is one.
@@ -120,6 +176,7 @@ fn hold(
     // It is counted when it lands.
     watch.progress.bytes_done.store(0, Ordering::Relaxed);
     let itself = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    let held = HeldStream { _file: held, path: itself.clone(), stream: path.to_owned() };
     Ok(Streamed::Held(CopyRequest { sources: vec![itself], ..request }, held))
 }
 
@@ -150,13 +207,13 @@ fn pour_out(request: &CopyRequest, mut to: File, watch: Watch<'_>) -> Result<Sum
     let source =
         operands::source(&Reach::Anywhere, &path, request.policy.follow, request.policy.preserve.at_source)?;
     let Source::Named { dir, name, info, follow } = source else {
-        return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
+        return Err(Error::ours(Code::IsDirectory, Op::Read, path, Reason::IsDirectory));
     };
     if info.kind == Kind::Dir {
-        return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
+        return Err(Error::ours(Code::IsDirectory, Op::Read, path, Reason::IsDirectory));
     }
     if info.kind != Kind::File && !is_stream(info.kind) {
-        return Err(Error::ours(Code::Special, Op::Copy, path, Reason::SomethingElseThere));
+        return Err(Error::ours(Code::Special, Op::Read, path, Reason::SomethingElseThere));
     }
     let (from, _) = dir.open_file(name.as_name(), follow)?;
     let tally = Tally::new(watch);

@@ -219,18 +219,12 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Remove, Code::IsDirectory) => {
             with("to remove it with what is in it (if it is empty, -d does), run", Flags(&["-r"]))
         }
-        (Verb::Copy, Code::IsDirectory) => with("to copy it with what is in it, run", Flags(&["-r"])),
+        (Verb::Copy, Code::IsDirectory | Code::Special) => hint_of_kind(e),
         // The system said so: there is a directory that is not empty. Other things in the way no flag merges with.
         (Verb::Move, Code::InTheWay) if e.source.is_some() && e.op != Op::RemoveSource => {
             with("to move into directories that are already there, run", Flags(&["--merge"]))
         }
         (_, Code::NoSpace) => hint_of_space(verb, again, e),
-        (Verb::Copy, Code::Special) if e.op == Op::Replace => {
-            with("to write into it, run", Flags(&["--inplace"]))
-        }
-        (Verb::Copy, Code::Special) => {
-            with("to copy special files as what they are, run", Flags(&["--archive"]))
-        }
         (Verb::Move, Code::SourceChanged) if e.op == Op::RemoveSource => {
             only("look at both; once one of the two is gone, the same command does the rest")
         }
@@ -303,6 +297,22 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             with("raise the limit (ulimit -n), or run", Flags(&["-j1"]))
         }
         _ => None,
+    }
+}
+
+/// Where it is no file that a copy is to take or to replace.
+fn hint_of_kind(e: &Error) -> Option<Hint> {
+    let hint = |words, add| Some(Hint { words, add, made: Made::before(e.code) });
+    let flags = |flags| Some(Add::Flags(flags));
+    match (e.code, e.op) {
+        // What goes from or to a stream is one file: neither -r nor --archive has a place there.
+        (_, Op::Read) => None,
+        (Code::IsDirectory, Op::CopyTo) => {
+            hint("what is read from standard input has no name; say which name it gets there: DIR/NAME", None)
+        }
+        (Code::IsDirectory, _) => hint("to copy it with what is in it, run", flags(&["-r"])),
+        (_, Op::Replace) => hint("to write into it, run", flags(&["--inplace"])),
+        _ => hint("to copy special files as what they are, run", flags(&["--archive"])),
     }
 }
 

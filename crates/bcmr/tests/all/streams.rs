@@ -49,6 +49,31 @@ fn a_fifo_that_is_named_is_read_to_its_end() {
     assert_no_litter(tmp.path());
 }
 
+/// What is read is told of by the name that was typed, and no hint leads to what `-` cannot be.
+#[test]
+fn a_stream_is_told_of_as_it_was_typed() {
+    let tmp = Tmp::new();
+    tmp.dir("d");
+    let copy = |words: &str| bcmr(words.split(' ')).cwd(tmp.path()).input("content").run();
+    for (words, told) in [
+        ("copy -v - out", "'-' -> 'out'"),
+        ("copy --json - out", "\"src\":\"-\""),
+        ("copy -v /dev/stdin out", "'/dev/stdin' -> 'out'"),
+    ] {
+        let ran = copy(words).ok();
+        assert!(ran.out.contains(told), "{words}: {}", ran.out);
+    }
+    assert_eq!(std::fs::read(tmp.p("out")).unwrap(), b"content");
+    // Where sharing is not possible it fails when it lands: under that name, too.
+    let ran = copy("copy --reflink=always - out");
+    assert!(!ran.err.contains("/proc/"), "{}", ran.err);
+    for words in ["copy - d", "copy - new/", "copy d -"] {
+        let ran = copy(words).code(1);
+        assert!(ran.err.contains("it is a directory") && !ran.err.contains("-r"), "{words}: {}", ran.err);
+        assert_eq!(ran.err.contains("DIR/NAME"), words != "copy d -", "{words}: {}", ran.err);
+    }
+}
+
 /// What is waiting for more names, or for more lines of a manifest, is stopped by a signal.
 #[test]
 fn a_list_that_is_waited_for_is_given_up() {
