@@ -10,6 +10,7 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::held_stat::{self, HeldStat};
+use crate::node;
 use crate::policy::{Privileged, UndoRequest};
 use crate::receiver::aside::{info_name, move_whole};
 use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
@@ -17,7 +18,7 @@ use crate::receiver::land;
 use crate::remove::open_up;
 use crate::sender::operand::Reach;
 use crate::tally::Tally;
-use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Kind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,11 +241,27 @@ impl Undoing<'_> {
             }
             self.dest.last = None;
         } else {
+            if by.kind == Kind::Dir && self.holds_more(path, &dir, name.as_name())? {
+                return Err(self.refused(path, Reason::HoldsWhatCameLater));
+            }
             self.left.insert(path.to_owned());
         }
         self.tally.deleted.fetch_add(1, Relaxed);
         self.tally.item(Action::Removed, 0, || (PathBuf::new(), shown));
         Ok(())
+    }
+
+    /// Whether a directory has anything that a real run would not have taken away.
+    fn holds_more(&self, path: &Path, above: &Dir, name: Name<'_>) -> Result<bool> {
+        let fail = |e| Error::os(Op::ListDirectory, self.dest.shown.join(path), e);
+        let dir = above.open_dir_readable(name).map_err(fail)?;
+        let mut more = false;
+        let listed = dir.list(&mut ListBuffer::new(), |entry| {
+            more = !self.left.contains(&path.join(node::os(entry.name)));
+            !more
+        });
+        listed.map_err(fail)?;
+        Ok(more)
     }
 
     /// Whether an earlier undoing has put back what was there before the run.
@@ -324,7 +341,7 @@ impl Undoing<'_> {
             return;
         }
         let Some(name) = info_name(kept_as.bytes()) else { return };
-        let at = Path::new("info").join(crate::node::os(name.as_name()));
+        let at = Path::new("info").join(node::os(name.as_name()));
         if let Ok((dir, name)) = self.store.above(&at) {
             // It is passed over by all who read a trash.
             dir.remove_file(name.as_name()).ok();

@@ -145,10 +145,18 @@ fn what_has_changed_since_stays_and_is_named() {
     // What is behind the link is the very file that the run has made, and not at its name.
     fs::rename(tmp.p("d/file-to-dir"), tmp.p("moved away")).unwrap();
     symlink("../moved away", tmp.p("d/file-to-dir")).unwrap();
+    let told = |ran: Ran| {
+        let mut lines: Vec<String> =
+            ran.err.lines().filter(|l| l.contains("'d/")).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let foretold = told(run(&tmp, &format!("undo -n {}", receipt.display())).code(8));
     let ran = run(&tmp, &format!("undo {}", receipt.display())).code(8);
     for name in ["d/changed", "d/gone", "d/new/deep", "d/new/edited", "d/file-to-dir"] {
         assert!(ran.err.contains(name), "{name}: {}", ran.err);
     }
+    assert_eq!(foretold, told(ran), "-n refuses what the run refuses");
     for name in ["changed", "gone", "new/deep/y", "new/edited"] {
         assert_eq!(text(&tmp.p("d").join(name)), "by the user", "{name}");
     }
