@@ -73,7 +73,7 @@ impl Check<'_> {
         &self,
         change: Change,
         path: &Path,
-        (directory, files, bytes): (bool, u64, u64),
+        (directory, files, bytes): TreeCount,
         (why, alike): (Reason, Option<Alike>),
     ) -> Event {
         self.tally.differences.fetch_add(1, Relaxed);
@@ -94,8 +94,14 @@ impl Check<'_> {
     /// It cannot be looked at.
     pub(crate) fn only_there(&self, dir: &Dir, name: Name<'_>, path: &Path) -> Result<Event> {
         let tree = self.alike.then(AlikeTree::default);
-        let counted = count(dir, name, path, tree.as_ref());
-        let counted = counted.map_err(|e| Error { op: Op::Count, path: path.to_owned(), ..e })?;
+        let told = |e| Error { op: Op::Count, path: path.to_owned(), ..e };
+        let (counted, failed) = count(dir, name, path, tree.as_ref()).map_err(told)?;
+        match failed.map(told) {
+            // It goes all the same: what deletes it opens it up, and needs only names.
+            Some(e) if self.policy.mirror.is_on() && tree.is_none() => self.tally.warn(e),
+            Some(e) => return Err(e),
+            None => {}
+        }
         let alike = tree.map(|tree| tree.goes());
         Ok(self.found(Change::Extra, path, counted, (Reason::OnlyThere, alike)))
     }
@@ -289,15 +295,27 @@ impl Visit for Check<'_> {
     }
 }
 
-/// Files and bytes of an entry with all below it, which `tree` gets as well; whether it is a directory.
-fn count(dir: &Dir, name: Name<'_>, path: &Path, tree: Option<&AlikeTree>) -> Result<(bool, u64, u64)> {
+/// Whether an entry is a directory, and its files and bytes with all below it, which `tree` gets as well.
+type TreeCount = (bool, u64, u64);
+
+/// Counts an entry as far as it can be looked at, and says what could not be.
+fn count(
+    dir: &Dir,
+    name: Name<'_>,
+    path: &Path,
+    tree: Option<&AlikeTree>,
+) -> Result<(TreeCount, Option<Error>)> {
     let fail = |e| Error::os(Op::Count, path, e);
     let info = dir.stat(name).map_err(fail)?;
     let above = SourceDir::root(dir.try_clone().map_err(fail)?, Node::root(path))?;
     let source = Source::Named { dir: above, name: name.to_owned(), info, follow: false };
     let which = Which { follow: Follow::Never, filter: &Filter::all(), one_file_system: false };
-    let (mut files, mut bytes) = (0, 0);
-    each_below(source, path, &which, &mut Err, &mut |at, info| {
+    let (mut files, mut bytes, mut failed) = (0, 0, None);
+    let mut keep = |e| {
+        failed.get_or_insert(e);
+        Ok(())
+    };
+    each_below(source, path, &which, &mut keep, &mut |at, info| {
         if let Some(tree) = tree {
             let at = at();
             tree.add(at.strip_prefix(path).unwrap_or(&at), info);
@@ -306,7 +324,7 @@ fn count(dir: &Dir, name: Name<'_>, path: &Path, tree: Option<&AlikeTree>) -> Re
         bytes += if info.kind == Kind::File { info.size } else { 0 };
         true
     })?;
-    Ok((info.kind == Kind::Dir, files, bytes))
+    Ok(((info.kind == Kind::Dir, files, bytes), failed))
 }
 
 #[cfg(test)]

@@ -395,6 +395,27 @@ fn where_something_cannot_be_read_nothing_is_deleted() {
     }
 }
 
+/// What goes is told by `-n` also where its owner may list it, and not look into it.
+#[test]
+fn what_goes_is_told_where_it_cannot_be_counted() {
+    needs!(is_root(), "only root can act as another user");
+    let tmp = Tmp::for_others();
+    fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    tmp.file("s/a", "A");
+    let run = |words: &str| bcmr_as(NOBODY, &tmp, words.split(' ')).cwd(tmp.path()).run();
+    run("sync s d").ok();
+    tmp.file("s/x/f", "F");
+    run("sync s d").ok();
+    fs::remove_dir_all(tmp.p("s/x")).unwrap();
+    chmod(&tmp.p("d/x"), 0o400);
+    let ran = run("sync -n --delete s d").ok();
+    assert!(ran.out.contains("- x/") && ran.err.contains("cannot count"), "{ran:?}");
+    // A comparison that is not of what goes has failed.
+    run("check --archive -T s d").code(2).says("cannot count");
+    run("sync --delete s d").ok();
+    assert_eq!(names(&tmp.p("d")), ["a"]);
+}
+
 #[test]
 fn a_snapshot_has_nothing_that_could_go_first() {
     let tmp = Tmp::new();
