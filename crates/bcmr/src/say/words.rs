@@ -514,7 +514,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::OwnersNotHeld => {
             "{0} entries lack their owner, mode or kind: the file system has no user attributes"
         }
-        Reason::OwnersNotKept => "the owner of {0} entries was not kept: only root may give files away",
+        Reason::OwnersNotKept => "entries whose owner was not kept: {0}; only root may give files away",
         Reason::NotRemovedAgain => "and could not be removed again ({0})",
         Reason::PeerWaits => "the other side for {0}",
         Reason::WaitsAtBlock => "{0} (file {1}, block {2})",

@@ -67,7 +67,7 @@ fn an_owner_that_is_not_kept_is_told_without_a_placeholder() {
         .args([tmp.p("s"), tmp.p("d")])
         .run()
         .code(1)
-        .says("the owner of 2 entries was not kept");
+        .says("entries whose owner was not kept: 2;");
     assert!(!ran.err.contains("'destination'"), "{ran:?}");
 }
 
