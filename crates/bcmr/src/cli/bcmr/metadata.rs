@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 pub struct KeepArgs {
     #[command(flatten)]
     pub steps: InOrder<Vec<KeepStep>>,
-    /// Keep mode, owner and times
+    /// Keep mode with ACLs, owner and times
     #[arg(short = 'p')]
     pub plain: bool,
     /// Keep what LIST names; alone, the same as -p
