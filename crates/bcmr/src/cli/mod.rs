@@ -19,6 +19,9 @@ pub fn run(env: &Env) -> u8 {
         env::raise_limits();
         return gnu::run(personality, env.line.get(words..).unwrap_or_default(), env);
     }
+    if let Some(personality) = gnu::Personality::of_help(&env.line) {
+        return gnu::run(personality, &["--help".into()], env);
+    }
     if init::asks_for_letters(&env.line) {
         return commands::print(init::LETTERS);
     }

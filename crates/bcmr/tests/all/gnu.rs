@@ -150,6 +150,11 @@ fn aliases_are_lines_that_the_shell_takes() {
     );
     let ran = Command::new("bash").arg("-c").arg(script).current_dir(tmp.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "'f' -> 'g'\n", "{ran:?}");
+    for program in ["cp", "mv", "rm", "install"] {
+        let help = bcmr(["help", program]).run().ok().out;
+        assert!(help.starts_with(&format!("Usage: {program} ")), "{help}");
+        assert!(bcmr(["help"]).run().ok().out.contains("cp, mv, rm, install"));
+    }
     assert!(bcmr(["help", "letters"]).run().ok().out.contains("--no-clobber"));
 }
 

@@ -70,6 +70,12 @@ const EXIT_STATUS: &str = "Exit status:
   12   no memory left; the same command goes on
   128+n  stopped by signal n (130 is Ctrl-C)";
 
+/// What is no command of this program's own, or not for every day.
+const ALSO: &str = "Also:
+  cp, mv, rm, install  GNU's programs of these names; bcmr help cp has the options
+  help letters         Letters that mean one thing to copy and another to cp
+  man DIR              Write the man pages of all commands";
+
 const CHECK_STATUS: &str = "Exit status:
   0    a copy would change nothing
   1    a copy would change something
@@ -129,7 +135,8 @@ const DEPLOY_STATUS: &str = "Exit status:
     arg_required_else_help = true,
     subcommand_required = true,
     max_term_width = 100,
-    after_long_help = EXIT_STATUS
+    after_help = ALSO,
+    after_long_help = format!("{ALSO}\n\n{EXIT_STATUS}")
 )]
 pub struct Cli {
     /// Print the version

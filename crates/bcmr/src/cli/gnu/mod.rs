@@ -78,6 +78,12 @@ impl Personality {
         }
     }
 
+    /// The one whose help is asked for as that of bcmr's own commands is: `bcmr help cp`.
+    pub fn of_help(line: &[OsString]) -> Option<Personality> {
+        let [_, help, word] = line else { return None };
+        Personality::ALL.into_iter().find(|p| help == "help" && word == p.name())
+    }
+
     /// Which one is meant by a command line, and how many words of it say so: the program's own name, or the first word.
     pub fn of_line(line: &[OsString]) -> Option<(Personality, usize)> {
         if let Some(named) = line.first().and_then(|name| Personality::of_name(name)) {
