@@ -2,9 +2,12 @@
 
 use crate::cli::bcmr;
 use crate::voice::BCMR;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
+
+/// The head of what stands behind the options.
+const EXTRA: &str = ".SH EXTRA\n";
 
 /// Of bcmr(1).
 const FILES: &str = "\
@@ -21,10 +24,19 @@ that of what was downloaded, and programs that
 .BR bcmr\\-deploy (1)
 has put there.
 .TP
-.IR .bcmr\\-* .part ,\\  .bcmr\\-* .session ,\\  .bcmr\\-* .stage
+.I ${XDG_STATE_HOME:\\-~/.local/state}/bcmr
+How the sources of
+.BR bcmr\\-sync (1)
+were mounted, and the receipts of what it has moved to the trash, for
+.BR bcmr\\-undo (1).
+.TP
+.IR .bcmr\\-* .part ,\\  .bcmr\\-* .session ,\\  .bcmr\\-* .stage 
 What a running or interrupted copy keeps beside its destination;
 .BR bcmr\\-sessions (1)
 lists and removes it.
+.TP
+.IR .bcmr\\-* .tree
+Says of the directory that it is in that not all of it is there yet.
 .SH ENVIRONMENT
 .TP
 .B NO_COLOR
@@ -33,8 +45,11 @@ If it is set and not empty, nothing is coloured.
 .B TERM
 If it is not set, or \\(lqdumb\\(rq, no progress line is drawn.
 .TP
-.BR XDG_CONFIG_HOME ,\\  XDG_CACHE_HOME ,\\  XDG_RUNTIME_DIR ,\\  TMPDIR ,\\  HOME
+.BR XDG_CONFIG_HOME ,\\  XDG_CACHE_HOME  ,\\  XDG_RUNTIME_DIR ,\\  TMPDIR ,\\  HOME
 Where files are looked for and sockets are made.
+.TP
+.BR XDG_STATE_HOME ,\\  XDG_DATA_HOME
+Where receipts are, and the trash.
 .TP
 .BR BCMR_CAS_DIR ,\\  BCMR_CAS_CAP_MB ,\\  BCMR_CAS_KEEP
 Where stores of blocks are, how much each remembers in MiB, and how much of blocks it keeps.
@@ -50,7 +65,9 @@ pub fn run(dir: Option<&Path>) -> u8 {
         None => {
             let mut page = Vec::new();
             match clap_mangen::Man::new(whole()).render(&mut page) {
-                Ok(()) => super::verb::print(&format!("{}{FILES}", String::from_utf8_lossy(&page))),
+                Ok(()) => {
+                    super::verb::print(&format!("{}{FILES}", unfilled(&String::from_utf8_lossy(&page))))
+                }
                 Err(e) => super::verb::file_failed("write", Path::new("bcmr.1"), &e),
             }
         }
@@ -64,9 +81,29 @@ fn whole() -> clap::Command {
     told(command)
 }
 
-/// Pages tell of every option, where `-h` tells of some.
+/// Pages tell of every option, where `-h` tells of some, and of its other letters, which the pages' maker leaves out.
 fn told(command: clap::Command) -> clap::Command {
-    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(told)
+    command.mut_args(|arg| with_letters(arg.hide_short_help(false))).mut_subcommands(told)
+}
+
+fn with_letters(arg: clap::Arg) -> clap::Arg {
+    let letters = arg.get_visible_short_aliases().unwrap_or_default();
+    let letters: Vec<String> = letters.iter().map(|letter| format!("-{letter}")).collect();
+    if letters.is_empty() {
+        return arg;
+    }
+    let with = |help: &clap::builder::StyledStr| format!("{help} (also {})", letters.join(", "));
+    let (help, long) = (arg.get_help().map(with), arg.get_long_help().map(with));
+    let arg = if let Some(help) = help { arg.help(help) } else { arg };
+    if let Some(long) = long { arg.long_help(long) } else { arg }
+}
+
+/// Examples and what else stands in columns keep their lines, where a page would fill them.
+fn unfilled(page: &str) -> String {
+    match page.split_once(EXTRA) {
+        Some((before, columns)) => format!("{before}{EXTRA}.nf\n{columns}.fi\n"),
+        None => page.to_owned(),
+    }
 }
 
 /// Appends to the pages in `dir` what the definitions do not know.
@@ -75,8 +112,9 @@ fn extend(dir: &Path) -> io::Result<()> {
     let verbs: Vec<&str> =
         command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
     let append = |page: &str, text: &str| {
-        let file = OpenOptions::new().append(true).open(dir.join(format!("{page}.1")));
-        file.and_then(|mut file| file.write_all(text.as_bytes()))
+        let file = dir.join(format!("{page}.1"));
+        let made = fs::read_to_string(&file)?;
+        fs::write(&file, unfilled(&made) + text)
     };
     let pages = verbs.iter().map(|verb| format!("bcmr-{verb}"));
     let others = ["bcmr.toml", "bcmr-json", "bcmr-remote"].map(str::to_owned);

@@ -121,7 +121,9 @@ fn man_pages_lead_on() {
     bcmr(["man", pages.to_str().unwrap()]).run().ok();
     let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap();
     let first = page("bcmr.1");
-    for section in [".SH FILES", ".SH ENVIRONMENT", ".SH \"SEE ALSO\"", ".BR bcmr\\-copy (1)", "BCMR_CAS_DIR"]
+    let own = ["BCMR_CAS_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "/bcmr\nHow", ".tree"];
+    for section in
+        [".SH FILES", ".SH ENVIRONMENT", ".SH \"SEE ALSO\"", ".BR bcmr\\-copy (1)"].iter().chain(&own)
     {
         assert!(first.contains(section), "{section}");
     }
@@ -129,6 +131,16 @@ fn man_pages_lead_on() {
         let page = page(&format!("bcmr-{command}.1"));
         assert_eq!(page.matches(".SH \"SEE ALSO\"").count(), 1, "{command}");
         assert!(page.contains(".BR bcmr (1)"), "{command}");
+        // Columns keep their lines.
+        assert_eq!(
+            page.matches(".SH EXTRA\n").count(),
+            page.matches(".SH EXTRA\n.nf\n").count(),
+            "{command}"
+        );
+        assert_eq!(page.matches("\n.nf\n").count(), page.matches("\n.fi\n.SH").count(), "{command}");
+    }
+    for page in ["bcmr-copy.1", "bcmr-remove.1", "bcmr-check.1"].map(page) {
+        assert!(page.contains("(also \\-R)"), "{page}");
     }
     if has_tool("groff") {
         for name in names(&pages) {

@@ -328,7 +328,7 @@ pub enum Command {
     /// Write the man pages
     #[command(hide = true)]
     Man {
-        /// Directory to write every page into; without it, bcmr(1) goes to standard output
+        /// Directory to write the page of each command into; without it, bcmr(1) goes to standard output
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
