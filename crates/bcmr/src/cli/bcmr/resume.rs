@@ -32,8 +32,8 @@ pub struct ResumeArgs {
         default_missing_value = "hash"
     )]
     pub append: Option<AppendArg>,
-    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that the rest was not touched. To or
-    /// from another machine, with and without -C: what is sent is not hashed
+    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that the rest was not touched.
+    /// With another machine it also skips hashing of what is sent
     #[arg(hide_short_help = true, long, conflicts_with_all = ["verify", "strict", "append"])]
     pub fast: bool,
     /// Bytes between two checkpoints, a multiple of 4 MiB (64M is 64 MiB); smaller files have none

@@ -154,7 +154,7 @@ pub struct OldArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Snapshots")]
 pub struct EarlierArgs {
-    /// Make a new tree of SRC in DST, called by its moment; it appears once it is complete
+    /// Make a new tree of SRC in DST, named by its date and time; it appears once it is complete
     ///
     /// What is the same as in the last one becomes a hard link to that, so a snapshot takes the room of what has changed. DST holds
     /// nothing but snapshots; one that could not be completed is gone on with by the same command.
@@ -163,7 +163,7 @@ pub struct EarlierArgs {
     /// Take older snapshots away, but the newest of each of the last so many days, weeks and months that have one
     #[arg(long, value_name = "7d,4w,12m", value_parser = thinning, requires = "snapshot")]
     pub keep: Option<Thinning>,
-    /// The moment that it is called by, in UTC; now, where nothing is said
+    /// Name of the snapshot: a date, UTC; now, where nothing is said
     #[arg(long, value_name = "DATE", value_parser = moment, requires = "snapshot")]
     pub at: Option<Stamp>,
     /// Make files that DIR has as they are in SRC hard links to those, instead of copying them (may be repeated)
