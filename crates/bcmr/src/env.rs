@@ -3,6 +3,7 @@
 //! [`Env::read`] is their only reader, so everything else is a function of what it is given and is tested as a table. Must not
 //! know what is done with any of it.
 
+use jiff::tz::TimeZone;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -142,6 +143,12 @@ pub fn started_in() -> std::io::Result<PathBuf> {
 #[derive(Clone, Debug)]
 pub struct Gnu {
     /// `POSIXLY_CORRECT` is set.
+/// The time zone of this machine. It is UTC where nothing says which, and `None` where `TZ` says one that is not known.
+pub fn zone() -> Option<TimeZone> {
+    let is_said = || said("TZ").is_some();
+    TimeZone::try_system().ok().or_else(|| (!is_said()).then_some(TimeZone::UTC))
+}
+
     pub posixly: bool,
     /// `VERSION_CONTROL`.
     pub version_control: Option<OsString>,

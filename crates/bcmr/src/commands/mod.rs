@@ -50,7 +50,7 @@ pub fn configured(cli: &mut Cli, env: &Env) -> Result<Config, Usage> {
 
 /// Puts what files on this machine say into what was typed.
 pub fn settle(command: &mut Command, now: i64) -> Result<(), Usage> {
-    let files = Files { read: &verb::read, modified: &verb::modified, now };
+    let files = Files { read: &verb::read, modified: &verb::modified, zone: &crate::env::zone, now };
     settle::settle(command, &files)
 }
 

@@ -628,3 +628,37 @@ fn a_directory_of_many_names_is_told_in_their_order() {
         assert!(add.is_sorted() && extra.is_sorted(), "{jobs} jobs");
     }
 }
+
+/// A date is one of the time zone that `TZ` names; of one that is not known, it says no moment.
+#[test]
+fn a_date_is_of_the_time_zone_that_is_named() {
+    use crate::common::{Line, Ran, Tmp};
+    let tmp = Tmp::new();
+    tmp.dir("d");
+    tmp.file("s/f", "F");
+    rustix::fs::utimensat(
+        rustix::fs::CWD,
+        tmp.p("s/f"),
+        &rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 },
+            last_modification: rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 },
+        },
+        rustix::fs::AtFlags::empty(),
+    )
+    .unwrap();
+    // It was made on 2001-09-09 at 01:46:40 UTC.
+    let newer = |zone: &str, when: &str| -> Ran {
+        let mut line: Line = crate::common::bcmr(["check", "-T", "--newer", when, "s", "d"]).cwd(tmp.path());
+        line.0.env("TZ", zone);
+        line.run()
+    };
+    let rows = [("UTC0", "01:00", 1), ("UTC0", "02:00", 0), ("XYZ-9", "10:00", 1), ("XYZ-9", "11:00", 0)];
+    for (zone, clock, code) in rows {
+        newer(zone, &format!("2001-09-09T{clock}")).code(code);
+    }
+    newer("No/Such", "2001-09-09").code(2).says("TZ names no time zone").says("@SECONDS");
+    newer("No/Such", "@1000000000").code(0);
+    crate::needs!(std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists(), "there are no time zones");
+    newer("Asia/Tokyo", "2001-09-09T10:00").code(1);
+    newer("Asia/Tokyo", "2001-09-09T11:00").code(0);
+}

@@ -3,11 +3,12 @@
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use super::order::{FromPlaces, InOrder, values};
 use super::size::size;
-use super::when::{Moment, when};
+use super::when::{Moment, shown_in, when};
 use crate::names;
 use crate::usage::Usage;
 use bcmr_engine::policy::{FilterSpec, Rule, moment};
 use clap::{ArgMatches, Args, ValueHint};
+use jiff::tz::TimeZone;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +105,8 @@ pub struct Files<'f> {
     pub read: &'f dyn Fn(&Path) -> io::Result<Vec<u8>>,
     /// Seconds since 1970 and nanoseconds of a file's modification time.
     pub modified: &'f dyn Fn(&Path) -> io::Result<(i64, u32)>,
+    /// Time zone of this machine; `None`: it is another one than it has, and which is not known.
+    pub zone: &'f dyn Fn() -> Option<TimeZone>,
     /// Seconds since 1970.
     pub now: i64,
 }
@@ -148,6 +151,15 @@ impl BoundsArgs {
                     unreadable(flag, file, &e)
                         .or("a time is 2026-01-31, 2026-01-31T12:30, 7d (ago) or @SECONDS")
                 })?,
+                Some(Moment::Shown(civil)) => {
+                    // A file would be taken or left out by the clock of another zone.
+                    let zone = (files.zone)().ok_or_else(|| {
+                        Usage::new(format!("{flag}: TZ names no time zone that this machine knows"))
+                            .or("a time as @SECONDS or an age, such as 7d, needs none")
+                    })?;
+                    shown_in(*civil, zone)
+                        .ok_or_else(|| Usage::new(format!("{flag}: there is no such time")))?
+                }
                 Some(Moment::At(..)) | None => continue,
             };
             *when = Some(Moment::At(at.0, at.1));
@@ -217,6 +229,7 @@ mod tests {
     /// Globs of a file stand where the file was named, so that the last that matches decides as if they had been typed there.
     #[test]
     fn files_of_globs_and_times_of_files() {
+        let known = std::cell::Cell::new(true);
         let files = Files {
             read: &|file| match file.to_str() {
                 Some("g") => Ok(b"# none\n\n*.o\r\n!keep.o\n\\#x\n".to_vec()),
@@ -227,6 +240,7 @@ mod tests {
                 Some("./7d") => Ok((5, 6)),
                 _ => Err(io::ErrorKind::NotFound.into()),
             },
+            zone: &|| known.get().then_some(TimeZone::UTC),
             now: 1_000_000,
         };
         let settled = |line: &str| {
@@ -253,5 +267,10 @@ mod tests {
         let f = settled("bcmr du --newer @7 d").unwrap_or_else(|u| panic!("{u:?}"));
         assert_eq!(f.newer, Some(moment(7, 0)));
         assert!(settled("bcmr du --newer nowhere d").is_err());
+        let f = settled("bcmr du --newer 1970-01-02 d").unwrap_or_else(|u| panic!("{u:?}"));
+        assert_eq!(f.newer, Some(moment(86_400, 0)));
+        known.set(false);
+        assert!(settled("bcmr du --newer 1970-01-02 d").is_err());
+        assert!(settled("bcmr du --newer @7 d").is_ok());
     }
 }

@@ -1,5 +1,5 @@
 //! Moments as they are typed: a date, an age, seconds since 1970, or a file whose time is meant. Must not know what is asked
-//! of a moment, nor look at any file or clock.
+//! of a moment, nor look at any file or clock, nor which time zone this machine is in: that is given.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -10,18 +10,16 @@ use std::path::PathBuf;
 pub enum Moment {
     /// Seconds since 1970, and nanoseconds.
     At(i64, u32),
+    /// What calendar and clock show in this machine's time zone.
+    Shown(DateTime),
     /// So many seconds before now.
     Ago(u64),
     /// Moment this file was modified.
     Of(PathBuf),
 }
 
-/// Reads a moment; dates are of this machine's time zone.
+/// Reads a moment.
 pub fn when(typed: &str) -> Result<Moment, String> {
-    in_zone(typed, TimeZone::system())
-}
-
-fn in_zone(typed: &str, zone: TimeZone) -> Result<Moment, String> {
     if typed.is_empty() {
         return Err("a time or the name of a file is needed".into());
     }
@@ -41,18 +39,17 @@ fn in_zone(typed: &str, zone: TimeZone) -> Result<Moment, String> {
         true => typed.parse::<DateTime>().ok(),
         false => None,
     };
-    match civil.map(|civil| civil.to_zoned(zone)) {
-        Some(Ok(at)) => {
-            let at = at.timestamp();
-            // Counted from the second before, as a file's time is.
-            let (secs, nanos) = (at.as_second(), at.subsec_nanosecond());
-            let secs = if nanos < 0 { secs - 1 } else { secs };
-            let nanos = nanos.rem_euclid(1_000_000_000);
-            Ok(Moment::At(secs, u32::try_from(nanos).unwrap_or_default()))
-        }
-        Some(Err(_)) => Err("there is no such time".into()),
-        None => Ok(Moment::Of(typed.into())),
-    }
+    Ok(civil.map_or_else(|| Moment::Of(typed.into()), Moment::Shown))
+}
+
+/// Seconds since 1970, and nanoseconds, of what a calendar and a clock show; `None`: there is no such time.
+pub(super) fn shown_in(civil: DateTime, zone: TimeZone) -> Option<(i64, u32)> {
+    let at = civil.to_zoned(zone).ok()?.timestamp();
+    // Counted from the second before, as a file's time is.
+    let (secs, nanos) = (at.as_second(), at.subsec_nanosecond());
+    let secs = if nanos < 0 { secs - 1 } else { secs };
+    let nanos = nanos.rem_euclid(1_000_000_000);
+    Some((secs, u32::try_from(nanos).unwrap_or_default()))
 }
 
 /// `90s`, `5m`, `12h`, `7d`, `2w` in seconds.
@@ -93,7 +90,14 @@ mod tests {
             ("1970-13-01", Some(Moment::Of("1970-13-01".into()))),
             ("99999999999999999999d", Some(Moment::Of("99999999999999999999d".into()))),
         ] {
-            assert_eq!(in_zone(typed, TimeZone::UTC).ok(), want, "{typed:?}");
+            let got = when(typed).ok().map(|moment| match moment {
+                Moment::Shown(civil) => {
+                    let (secs, nanos) = shown_in(civil, TimeZone::UTC).unwrap();
+                    Moment::At(secs, nanos)
+                }
+                other => other,
+            });
+            assert_eq!(got, want, "{typed:?}");
         }
     }
 }
