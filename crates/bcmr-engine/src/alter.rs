@@ -108,12 +108,22 @@ impl OwnersAndModes {
         mapped(&self.groups, id)
     }
 
-    /// What is about owners alone; it is not in here any more.
+    /// Whether some user is to become this one.
+    pub(crate) fn gives_user(&self, id: u32) -> bool {
+        self.users.iter().flatten().any(|(_, to)| *to == id)
+    }
+
+    /// Whether some group is to become this one.
+    pub(crate) fn gives_group(&self, id: u32) -> bool {
+        self.groups.iter().flatten().any(|(_, to)| *to == id)
+    }
+
+    /// What is about owners alone. Here it is done already from now on: of it stays only who was to be given something.
     pub(crate) fn take_owners(&mut self) -> OwnersAndModes {
-        let OwnersAndModes { files, dirs, .. } = *self;
         let none = OwnersAndModes::NONE;
         let owners = OwnersAndModes { files: none.files, dirs: none.dirs, ..*self };
-        *self = OwnersAndModes { files, dirs, ..none };
+        self.known_by = none.known_by;
+        self.users.iter_mut().chain(&mut self.groups).flatten().for_each(|(from, to)| *from = *to);
         owners
     }
 

@@ -66,6 +66,8 @@ pub struct Show {
     pub from_plan: bool,
     /// What was there was trusted unread (`--fast`).
     pub fast: bool,
+    /// Who things belong to at the destination was said (`--chown` and its like), so that owners are kept whatever else is.
+    pub owners_said: bool,
     /// How what landed was read back before it got its name.
     pub verify: Verify,
     /// What becomes of names that are already there, for telling why some were left alone.

@@ -837,8 +837,9 @@ fn set_owner(
     // Only root gives files away, but a group one is in may be set.
     let group = gid == born.gid || thing.set_owner(None, Some(gid)).is_ok();
     let not_allowed = Code::of(&e) == Code::Denied;
-    // cp says nothing when a user cannot keep a foreign owner; an archive does.
-    if told && !(not_allowed && keep.strictness != Strictness::Archive) {
+    let asked = uid != born.uid && keep.alter.gives_user(uid) || !group && keep.alter.gives_group(gid);
+    // cp says nothing when a user cannot keep a foreign owner; an archive does, and so does a copy that was told whose it is to be.
+    if told && (asked || !not_allowed || keep.strictness == Strictness::Archive) {
         lost.push(loss(Op::SetOwnerOf, e));
     }
     group && uid == born.uid

@@ -25,7 +25,7 @@ pub(crate) struct OwnersHere {
 }
 
 impl OwnersHere {
-    /// What of a policy is about owners is decided here, and taken out of it: it is about numbers of the sender.
+    /// What of a policy is about owners is decided here, and not once more by the policy: it is about numbers of the sender.
     pub(crate) fn of(alter: &mut OwnersAndModes, accounts: Option<&'static dyn Accounts>) -> OwnersHere {
         OwnersHere { alter: alter.take_owners(), accounts, told: RwLock::default() }
     }
@@ -105,7 +105,8 @@ mod tests {
         let mut alter = OwnersAndModes::NONE;
         alter.users[0] = Some((1000, 7));
         let owners = OwnersHere::of(&mut alter, Some(&Here));
-        assert_eq!(alter, OwnersAndModes::NONE, "it is not done twice");
+        assert_eq!((alter.user(1000), alter.user(7)), (None, Some(7)), "it is not done twice");
+        assert!(alter.gives_user(7) && !alter.gives_user(1000) && !alter.gives_group(7));
         let told = [
             (Owner::User, 1000, &b"me"[..]),
             (Owner::User, 1001, b"me"),

@@ -89,7 +89,14 @@ impl Told {
     }
 
     fn typed(&self) -> Typed<'_> {
-        Typed { verb: self.verb, again: Again::Same, line: &self.line, new_target: false, from_plan: false }
+        Typed {
+            verb: self.verb,
+            again: Again::Same,
+            line: &self.line,
+            new_target: false,
+            from_plan: false,
+            owners_said: false,
+        }
     }
 
     /// The first line, where it is one of JSON.

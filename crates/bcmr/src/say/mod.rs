@@ -337,6 +337,9 @@ fn hint_of_space(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
 const MOUNT_FOR_PLAN: &str = "mount it; if it is to stay as it is now, a plan without --delete says so for the next time, once it is finished";
 
 /// M1: the source is not mounted where it was.
+/// Where owners that were asked for could not be given.
+const OWNERS_OF_ROOT: &str = "root can do it; as another user leave out what says whom things belong to (--chown, --usermap, --groupmap, --numeric-ids)";
+
 fn is_unmounted(e: &Error) -> bool {
     e.note.as_ref().is_some_and(|note| note.reason == Reason::NotMountedWhereItWas)
 }
@@ -444,15 +447,23 @@ pub struct Typed<'a> {
 impl Show {
     /// What was typed, for hints; `new_target`: the destination was no directory when the run began.
     pub fn typed(&self, new_target: bool) -> Typed<'_> {
-        let Show { verb, again, from_plan, .. } = *self;
-        Typed { verb, again, line: &self.line, from_plan, new_target }
+        let Show { verb, again, from_plan, owners_said, .. } = *self;
+        Typed { verb, again, line: &self.line, from_plan, owners_said, new_target }
     }
 }
 
 impl Typed<'_> {
+    /// Who things are to belong to was typed.
+    pub owners_said: bool,
     /// What to do about an error, as a whole command where one does it.
     pub fn advice(&self, e: &Error) -> Option<String> {
-        let hint = hint(self.verb, self.again, e)?;
+        let hint = match e.op {
+            // No further option undoes what says whom things belong to.
+            Op::SetOwnerOf | Op::KeepEveryOwner if self.owners_said && e.code == Code::MetadataLost => {
+                Hint { words: OWNERS_OF_ROOT, add: None, made: Made::Nothing }
+            }
+            _ => hint(self.verb, self.again, e)?,
+        };
         if self.from_plan {
             return Some(advice_of_plan(&hint));
         }
@@ -1357,7 +1368,8 @@ mod tests {
     fn a_hint_about_a_plan_is_about_the_command_that_made_it() {
         let line = ["b", "sync", "--apply", "p"].map(OsString::from);
         let (verb, again, new_target) = (Verb::Sync, Again::Resume, false);
-        let typed = Typed { verb, again, line: &line, from_plan: true, new_target };
+        let owners_said = false;
+        let typed = Typed { verb, again, line: &line, from_plan: true, owners_said, new_target };
         for (code, op, want) in [
             (Code::Limit, Op::Open, "or run the command that made the plan with -j1, and apply the new one"),
             (Code::NoSpace, Op::Write, "then run the command that made the plan, and apply the new one"),

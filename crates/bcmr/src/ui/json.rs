@@ -575,8 +575,14 @@ mod tests {
 
     fn event(event: &Event) -> String {
         let line = ["bcmr", "copy", "a b", "c"].map(OsString::from);
-        let typed =
-            Typed { verb: Verb::Copy, again: Again::Same, line: &line, new_target: false, from_plan: false };
+        let typed = Typed {
+            verb: Verb::Copy,
+            again: Again::Same,
+            line: &line,
+            new_target: false,
+            from_plan: false,
+            owners_said: false,
+        };
         super::event(&typed, event)
     }
 

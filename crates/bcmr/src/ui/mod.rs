@@ -687,6 +687,7 @@ pub mod tests {
             line: Vec::new(),
             from_plan: false,
             fast: false,
+            owners_said: false,
             verify: bcmr_engine::policy::Verify::Off,
             bar_color: false,
             signs: crate::show::Signs { taskbar: false, title: false, reflows: true },

@@ -4,6 +4,7 @@
 //! not look at (holes, access to attributes of special files) is compared by the tests' own eyes.
 
 use crate::common::maker::{Can, Maker, can, judge};
+use crate::common::remote::{Dir, Far};
 use crate::common::*;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -388,5 +389,43 @@ fn what_was_lost_once_is_given_by_the_same_command() {
         ran.code(1).says("d/f");
         bcmr(words).cwd(tmp.path()).run().ok();
         assert_same(&tmp.p("s"), &tmp.p("d"), EVERYTHING);
+    }
+}
+
+/// Only root gives files away. A foreign owner that a copy happens not to keep is nothing to tell, as with cp; one that was asked
+/// for is, and what then is hinted at is no option that changes nothing.
+#[test]
+fn an_owner_that_was_asked_for_and_not_given_is_an_error() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    tmp.file("s/f", "F");
+    let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let far = Far::pipe();
+    chmod(&far.home(), 0o777);
+    let far = far.with("FAR_RUN", &nobody).program(&tmp.p("bcmr"));
+    for (n, (flags, code)) in [
+        ("-rp", 0),
+        ("-rp --numeric-ids", 0),
+        (&format!("-r --chown {NOBODY}:{NOBODY}"), 0),
+        ("-rp --usermap 5:6", 0),
+        ("-r --chown 7", 1),
+        ("-rp --chown :8", 1),
+        ("-r --groupmap *:8", 1),
+        ("-r --usermap 5:6,0:7", 1),
+        ("--archive --chown 7", 1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let dst = tmp.p(format!("d{n}"));
+        let here = bcmr_as(NOBODY, &tmp, ["copy"]).args(flags.split(' ')).args([&tmp.p("s"), &dst]).run();
+        let there = Dir::Put.copy(&far, flags, &tmp.p("s"), &dst.with_extension("far")).run();
+        for ran in [here, there] {
+            let ran = ran.code(code);
+            assert_eq!(ran.err.contains("only root may give files away"), code == 1, "{flags}: {}", ran.err);
+            assert_eq!(ran.err.contains("leave out what says"), code == 1, "{flags}: {}", ran.err);
+            assert!(!ran.err.contains("--no-preserve"), "{flags}: {}", ran.err);
+        }
+        assert_eq!(names(&dst), ["f"]);
     }
 }

@@ -19,7 +19,7 @@ use super::links::{LinkArgs, follow, follow_destination};
 use super::metadata::{KeepArgs, preserve, strictness};
 use super::operands::{NamesFrom, Operands, Places, above, operands};
 use super::output::{OutputArgs, show};
-use super::owners::{OwnerArgs, alter, preserved};
+use super::owners::{self, OwnerArgs, alter, preserved};
 use super::remote::{RemoteJob, onward};
 use super::resume::{ResumeArgs, resume};
 use super::store;
@@ -361,7 +361,8 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let verify = policy.verify;
     let report = a.how.report.clone();
     let show = show(Verb::Copy, &a.output, policy.dry_run, again, env);
-    let show = Show { fast, verify, collide, report, ..show };
+    let owners_said = owners::are_said(&a.owners);
+    let show = Show { owners_said, fast, verify, collide, report, ..show };
     Ok((policy, show))
 }
 

@@ -111,6 +111,7 @@ pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, en
         line: env.line.clone(),
         from_plan: false,
         fast: false,
+        owners_said: false,
         verify: Verify::Off,
         collide: Collide::Replace,
         far: Far::Nowhere,

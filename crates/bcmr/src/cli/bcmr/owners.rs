@@ -197,8 +197,12 @@ pub(super) fn alter(a: &OwnerArgs) -> OwnersAndModes {
 
 /// What is to be other is kept as far as it is not.
 pub(super) fn preserved(a: &OwnerArgs, kept: Preserve) -> Preserve {
-    let owns = a.chown.is_some() || !a.usermap.is_empty() || !a.groupmap.is_empty() || a.numeric_ids;
-    Preserve { mode: kept.mode || a.chmod.is_some(), owner: kept.owner || owns, ..kept }
+    Preserve { mode: kept.mode || a.chmod.is_some(), owner: kept.owner || are_said(a), ..kept }
+}
+
+/// Whether something is said of owners.
+pub(super) fn are_said(a: &OwnerArgs) -> bool {
+    a.chown.is_some() || !a.usermap.is_empty() || !a.groupmap.is_empty() || a.numeric_ids
 }
 
 #[cfg(test)]
