@@ -379,6 +379,7 @@ Reason {
     RulesLeftOut = 290,
     RulesToCome = 291,
     TooManyRules = 292,
+    SnapshotEmpty = 295,
     // What a message is, against the protocol.
     PieceWhileAllWait = 301,
     PieceNotAskedAgain = 302,

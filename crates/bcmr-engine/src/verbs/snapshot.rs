@@ -330,7 +330,7 @@ impl Snapshots {
         let newest = self.opened(newest).map_err(fail)?;
         match newest.map_or(Ok(true), |dir| tree::is_empty(&disk, &dir)).map_err(fail)? {
             true => Ok(()),
-            false => self.refuse(at, Reason::SourceIsEmpty),
+            false => self.refuse(at, Reason::SnapshotEmpty),
         }
     }
 

@@ -201,6 +201,8 @@ impl Made {
 enum Add {
     /// These.
     Flags(&'static [&'static str]),
+    /// These, before all others: what was typed counts more where the last word does.
+    First(&'static [&'static str]),
     /// What goes on where it stopped.
     GoOn,
 }
@@ -244,16 +246,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             with("to copy where sharing is not possible, run", Flags(&["--reflink=auto"]))
         }
         (Verb::Copy, Code::MetadataLost) => {
-            let flags: &'static [&'static str] = match e.op {
-                Op::SetOwnerOf | Op::KeepEveryOwner => &["--no-preserve=ownership"],
-                Op::SetAclOf | Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => {
-                    &["--no-preserve=xattr,acl"]
-                }
-                Op::SetTimesOf => &["--no-preserve=timestamps"],
-                Op::SetModeOf => &["--no-preserve=mode"],
-                _ => return None,
-            };
-            with("if it need not be kept, run", Flags(flags))
+            with("if it need not be kept, run", Flags(without_what_was_lost(e.op)?))
         }
         (Verb::Copy, Code::Refused) if e.op == Op::AppendTo => {
             only("-a is --append here; what cp means by it is --archive")
@@ -281,6 +274,8 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Copy, Code::Lost) if again == Again::Resume => {
             with("it goes on where it stopped, with --retries N by itself; or run", GoOn)
         }
+        // What adds to what is there (-a), or leaves it alone, does not go with -C or needs it not.
+        (Verb::Copy, Code::Lost) if again == Again::Same => with("to go on, run", GoOn),
         (Verb::Copy, Code::Lost) => with("to go on, run", Flags(&["-C"])),
         (_, Code::Lost) => only("run the same command again; bcmr doctor HOST tells where it stops"),
         (_, Code::Protocol) => {
@@ -312,8 +307,21 @@ fn hint_of_kind(e: &Error) -> Option<Hint> {
         }
         (Code::IsDirectory, _) => hint("to copy it with what is in it, run", flags(&["-r"])),
         (_, Op::Replace) => hint("to write into it, run", flags(&["--inplace"])),
-        _ => hint("to copy special files as what they are, run", flags(&["--archive"])),
+        _ => hint("to copy special files as what they are, run", Some(Add::First(&["--archive"]))),
     }
+}
+
+/// What leaves out the attribute that could not be kept.
+fn without_what_was_lost(op: Op) -> Option<&'static [&'static str]> {
+    Some(match op {
+        Op::SetOwnerOf | Op::KeepEveryOwner => &["--no-preserve=ownership"],
+        Op::SetAclOf | Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => {
+            &["--no-preserve=xattr,acl"]
+        }
+        Op::SetTimesOf => &["--no-preserve=timestamps"],
+        Op::SetModeOf => &["--no-preserve=mode"],
+        _ => return None,
+    })
 }
 
 /// Where there is no room for what a run has to write.
@@ -333,13 +341,13 @@ fn hint_of_space(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     }
 }
 
+/// Where owners that were asked for could not be given.
+const OWNERS_OF_ROOT: &str = "root can do it; as another user leave out what says whom things belong to (--chown, --usermap, --groupmap, --numeric-ids)";
+
 /// How to go on with a plan for such a source.
 const MOUNT_FOR_PLAN: &str = "mount it; if it is to stay as it is now, a plan without --delete says so for the next time, once it is finished";
 
 /// M1: the source is not mounted where it was.
-/// Where owners that were asked for could not be given.
-const OWNERS_OF_ROOT: &str = "root can do it; as another user leave out what says whom things belong to (--chown, --usermap, --groupmap, --numeric-ids)";
-
 fn is_unmounted(e: &Error) -> bool {
     e.note.as_ref().is_some_and(|note| note.reason == Reason::NotMountedWhereItWas)
 }
@@ -393,7 +401,7 @@ impl Hint {
     fn brief(&self, again: Again) -> String {
         let flags = match self.add {
             None => return self.words.to_owned(),
-            Some(Add::Flags(flags)) => flags,
+            Some(Add::Flags(flags) | Add::First(flags)) => flags,
             Some(Add::GoOn) => going_on(again, false),
         };
         match flags {
@@ -417,6 +425,15 @@ pub fn advice(typed: &[OsString], about: &Path, again: Again, new_target: bool, 
     }
     match hint.add {
         Some(Add::Flags(flags)) => format!("{words}: {}", command(typed, flags, new_target)),
+        Some(Add::First(flags)) => {
+            // Behind the verb, which is the first word that is no option.
+            let verb = typed.iter().skip(1).take_while(|word| word.as_encoded_bytes().starts_with(b"-"));
+            let (before, after) = typed.split_at_checked(verb.count() + 2).unwrap_or((typed, &[]));
+            let flags = flags.iter().map(OsString::from);
+            let typed: Vec<OsString> =
+                before.iter().cloned().chain(flags).chain(after.iter().cloned()).collect();
+            format!("{words}: {}", command(&typed, &[], new_target))
+        }
         Some(Add::GoOn) => format!("{words}: {}", command(typed, going_on(again, new_target), new_target)),
         None => words,
     }
@@ -426,7 +443,7 @@ pub fn advice(typed: &[OsString], about: &Path, again: Again, new_target: bool, 
 fn advice_of_plan(hint: &Hint) -> String {
     let flags = match hint.add {
         None => return hint.words.to_owned(),
-        Some(Add::Flags(flags)) => format!(" with {}", flags.join(" ")),
+        Some(Add::Flags(flags) | Add::First(flags)) => format!(" with {}", flags.join(" ")),
         Some(Add::GoOn) => String::new(),
     };
     format!("{} the command that made the plan{flags}, and apply the new one", hint.words)
@@ -440,6 +457,8 @@ pub struct Typed<'a> {
     pub line: &'a [OsString],
     /// It does what was written down earlier.
     pub from_plan: bool,
+    /// Who things are to belong to was typed.
+    pub owners_said: bool,
     /// The destination was no directory when the run began.
     pub new_target: bool,
 }
@@ -453,8 +472,6 @@ impl Show {
 }
 
 impl Typed<'_> {
-    /// Who things are to belong to was typed.
-    pub owners_said: bool,
     /// What to do about an error, as a whole command where one does it.
     pub fn advice(&self, e: &Error) -> Option<String> {
         let hint = match e.op {
@@ -1397,7 +1414,7 @@ mod tests {
                 false,
                 "b copy p d",
                 e(Code::Special, Op::Copy),
-                "b copy p d --archive",
+                "b copy --archive p d",
             ),
             (
                 Verb::Copy,
@@ -1446,6 +1463,14 @@ mod tests {
                 "b copy -r s h:d",
                 e(Code::Lost, Op::TalkTo),
                 "b copy -r s h:d -C -T",
+            ),
+            (
+                Verb::Copy,
+                Again::Same,
+                true,
+                "b copy -a s h:d",
+                e(Code::Lost, Op::TalkTo),
+                "b copy -a s h:d -T",
             ),
             (
                 Verb::Copy,

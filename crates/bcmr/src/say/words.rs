@@ -624,6 +624,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::KeepingUnasked => "what is to be kept was said of no copy of one directory's contents",
         Reason::OldKept => "what was there is kept; to undo it all, run bcmr undo {0}",
         Reason::SourceIsEmpty => "the source is empty; is everything mounted?",
+        Reason::SnapshotEmpty => {
+            "the source is empty, or all that is in it is left out, and the last snapshot is not empty; is everything mounted?"
+        }
         Reason::NotAllIsThere => "not all of the source has arrived, so what only the destination has stays",
         Reason::SourceBelowDestination => {
             "the source is inside the destination, and would be deleted with it"

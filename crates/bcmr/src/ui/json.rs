@@ -633,7 +633,7 @@ mod tests {
                     Error::ours(Code::Special, Op::Copy, "f", Reason::Said.about("a FIFO"))
                         .and(Path::new("g")),
                 )),
-                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"to copy special files as what they are, run: bcmr copy 'a b' c --archive"}"#,
+                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"to copy special files as what they are, run: bcmr copy --archive 'a b' c"}"#,
             ),
             (
                 event(&Event::Hashed { dst: "d".into(), hash: [0xa5; 32] }),

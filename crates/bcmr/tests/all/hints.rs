@@ -5,6 +5,7 @@ use crate::common::{
     BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, in_slice, is_root, mkfifo, names, skipped,
 };
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -222,6 +223,21 @@ fn after_a_refusal() {
     assert!(tmp.p("d/sub/f").exists());
     follow(&ran.err, tmp.path(), &[]);
     assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+    // Links are followed and owners are not kept, if that was typed.
+    let tmp = make();
+    mkfifo(&tmp.p("s/p"));
+    std::os::unix::fs::symlink("g", tmp.p("s/link")).unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(tmp.p("s/g"), Some(7), Some(8)).unwrap();
+    }
+    let ran = bcmr(["copy", "-rL", "--no-preserve=ownership", "s", "d"]).cwd(tmp.path()).run().code(1);
+    follow(&ran.err, tmp.path(), &[]);
+    for name in ["d/link", "d/g"] {
+        let there = tmp.p(name).symlink_metadata().unwrap();
+        assert!(there.is_file(), "{name}: {}", ran.err);
+        assert_eq!(there.uid(), rustix::process::geteuid().as_raw(), "{name}: {}", ran.err);
+    }
+    assert!(tmp.p("d/p").exists(), "{}", ran.err);
     // A directory in the way of a move.
     let tmp = make();
     tmp.file("d/s/own", "OWN");
