@@ -400,7 +400,7 @@ impl Mover<'_> {
     }
 
     /// Merges a directory into another by renaming what is in it, one entry at a time. Goes to another file system
-    /// only as a whole.
+    /// only as a whole: where one is mounted below, what has not gone by then is left to the copy.
     #[allow(clippy::too_many_arguments)] // both ends, each as what it is and as it is shown
     fn merge(
         &self,
@@ -412,7 +412,9 @@ impl Mover<'_> {
         operand: &Operand,
         met: Option<Occupant>,
     ) -> Result<Moved> {
-        let is_far = info.dev != dev(place)?;
+        // A directory that is there may be where another file system is mounted.
+        let there = met.as_ref().filter(|met| met.foreseen.is_none()).map(|met| met.info.dev);
+        let is_far = info.dev != there.map_or_else(|| dev(place), Ok)?;
         if is_far && !self.policy.dry_run {
             return Ok(Moved::Far);
         }
@@ -427,6 +429,7 @@ impl Mover<'_> {
             self.foresee(&operand.spot, to, dir, name, false);
         }
         let at = (spot, below, foreseen, is_far);
+        let mut moved = Moved::Here;
         self.push(&mut stack, src, Some(&place.dir), &place.created_names, to, dst_path, at)?;
         while let Some(frame) = stack.last_mut() {
             if let Some((name, kind)) = frame.names.pop() {
@@ -440,6 +443,10 @@ impl Mover<'_> {
                 match self.merge_one(&src, name.as_name(), kind, frame, &dst_path) {
                     Ok(Step::Done) => {}
                     Ok(Step::Stays) => frame.kept = true,
+                    Ok(Step::Far) => {
+                        moved = Moved::Far;
+                        break;
+                    }
                     Ok(Step::Into(foreseen)) => {
                         let entered =
                             src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
@@ -484,8 +491,9 @@ impl Mover<'_> {
             }
             self.leave(&done);
         }
+        stack.iter_mut().rev().for_each(|begun| self.complete(begun));
         self.sync(&dir.dir, &place.dir, &operand.path)?;
-        Ok(Moved::Here)
+        Ok(moved)
     }
 
     /// Nothing more is put into the destination of a merge: only now its times stay what they are set to.
@@ -652,8 +660,12 @@ impl Mover<'_> {
             self.renamed(&info, src_path(), dst_path.to_owned());
             return Ok(Step::Done);
         };
-        land::give_name(&src.dir, name, dst, name, only_new)
-            .map_err(|e| Error::os(Op::RenameTo, dst_path, e).and(&src_path()))?;
+        match land::give_name(&src.dir, name, dst, name, only_new) {
+            Ok(()) => {}
+            // Without --merge a copy would not go into what has been made there by now.
+            Err(e) if e.raw_os_error() == Some(errno::EXDEV) && self.merge => return Ok(Step::Far),
+            Err(e) => return Err(Error::os(Op::RenameTo, dst_path, e).and(&src_path())),
+        }
         came(created_names, &info, dst, name);
         if kind == Kind::Dir {
             self.claims.brought(&frame.spot, name);
@@ -668,6 +680,8 @@ enum Step {
     Stays,
     /// Into a directory on both sides, or one that a dry run has made of this.
     Into(Option<Dir>),
+    /// It is to go to another file system.
+    Far,
 }
 
 /// What a verdict comes to that is to be proved. A move compares nothing but where symbolic links lead; what it would have

@@ -202,6 +202,38 @@ fn a_full_destination_keeps_the_source() {
     );
 }
 
+/// A directory in the destination, or one below it, may be where another file system is mounted: what cannot be renamed into it is
+/// copied, and the source goes all the same.
+#[test]
+fn a_merge_into_what_is_mounted() {
+    for (typed, mounted) in [
+        ("move --merge s d", "d/s"),
+        ("move --merge s d", "d/s/sub"),
+        ("move --merge s d", "d/s/sub/deep"),
+        ("move --merge -T s m", "m"),
+    ] {
+        let dir = scratch();
+        plant(dir.path(), "f s/a A\nf s/sub/b B\nf s/sub/deep/c C\nf s/z/f Z\nd d");
+        let mount = match Mount::tmpfs("mode=755", &at(&dir, mounted)) {
+            Ok(mount) => mount,
+            Err(why) => return crate::common::skipped("a_merge_into_what_is_mounted", &why),
+        };
+        plant(dir.path(), &format!("f {mounted}/own OWN"));
+        let before = files(&at(&dir, "s"));
+        let dry = bcmr(&typed.replace("--merge", "--merge -n"), dir.path());
+        assert_eq!(dry.code, Some(0), "{typed}: {}", dry.stderr);
+        assert_eq!(files(&at(&dir, "s")), before, "{typed}");
+        let done = bcmr(typed, dir.path());
+        assert_eq!(done.code, Some(0), "{typed} {mounted}: {}", done.stderr);
+        assert!(!at(&dir, "s").exists(), "{typed} {mounted}");
+        let mut after = files(&at(&dir, if mounted == "m" { "m" } else { "d/s" }));
+        let own = after.keys().find(|name| name.ends_with("own")).cloned().unwrap();
+        assert_eq!(after.remove(&own), Some(b"OWN".to_vec()));
+        assert_eq!(after, before, "{typed} {mounted}");
+        drop(mount);
+    }
+}
+
 /// [`elsewhere`] for very many files, which take a disk most of such a test's time: in an ordinary run in memory, where there
 /// may be mounts.
 fn elsewhere_for_many() -> Option<(TempDir, Option<Mount>)> {
