@@ -68,9 +68,9 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
         Ok(from) => from,
         Err(e) => return super::verb::file_failed("find the directory", Path::new("."), &e),
     };
-    let typed = plan::plan(args, &from, env).and_then(|job| {
+    let typed = plan::plan(args, &from, &super::verb::is_here, env).and_then(|job| {
         let reach = reached(job.1.as_ref().map(FarEnd::address), (&args.connect.0, None), env)?;
-        Ok((job, reach, plan::slurm(args, &from)?))
+        Ok((job, reach, plan::slurm(args, &from, &super::verb::is_here)?))
     });
     let ((mut request, there, verb, show), reach, slurm) = match typed {
         Ok(job) => job,
@@ -86,6 +86,7 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
     let destination = (verb != PlanVerb::Remove).then_some(&*shown);
     let start = start(&sources, destination, request.policy.jobs);
     let exit = ui::run(&show, start, |watch| {
+        super::verb::tell_mistakable(args.source.iter().chain(&args.destination), watch);
         let plan = with_machine(there.as_ref().map(FarEnd::address).zip(reach.as_ref()), watch, |way| {
             request.there = there.clone().zip(way);
             bcmr_engine::plan::plan_for(&request, verb, watch)

@@ -1034,3 +1034,22 @@ echo "17;cluster"
     assert!(!site.p("j").exists());
     site.run("plan src dst2 --out q --slurm bin/bcmr").code(1).says("bin/bcmr");
 }
+
+/// A name with a colon that is there is a name on this machine, as it is to `copy` and `sync`.
+#[test]
+fn a_name_with_a_colon_that_is_here() {
+    let tmp = Tmp::new();
+    tmp.file("a:b/f", "F");
+    tmp.file("c:d/own", "OWN");
+    let run = |line: &str| bcmr(line.split(' ')).cwd(tmp.path()).run();
+    run("plan -v a:b new --out p").ok().says("a:b");
+    run("shard p --all").ok();
+    run("finish p").ok();
+    assert_eq!(names(&tmp.p("new")), ["f"]);
+    run("plan --verb sync a:b c:d --out q").ok();
+    run("shard q --all").ok();
+    run("finish q").ok();
+    assert_eq!(names(&tmp.p("c:d")), ["f", "own"]);
+    // What is not there is an address, and a plan is no address.
+    run("plan a:b new2 --out e:f").code(2).says("put ./ before it");
+}

@@ -2,14 +2,15 @@
 //!
 //! Must not know how a request is carried out.
 
-use super::connection::{ConnectArgs, PlaneArg, Reach, RemoteArgs, no_connection, reach, with_port};
+use super::connection::{ConnectArgs, PlaneArg, Reach, RemoteArgs, no_connection, reach};
 use super::filters::{FilterArgs, filter};
 use super::how::{VerifyArg, verify};
 use super::jobs::{JobsArg, jobs};
+use super::operands::{IsHere, operand, parse};
 use super::output::{OutputArgs, show};
 use super::size::size;
 use super::sync::{delete_max, state};
-use crate::address::{self, Operand};
+use crate::address::Operand;
 use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
@@ -236,9 +237,9 @@ fn part_size(typed: &str) -> Result<u64, String> {
 }
 
 /// A path that means the same wherever a shard is started.
-fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
+fn absolute(path: Option<&PathBuf>, from: &Path, is_here: IsHere<'_>) -> Result<PathBuf, Usage> {
     let path = path.map_or(Path::new(""), PathBuf::as_path);
-    match address::parse(path)? {
+    match parse(path, is_here)? {
         Operand::Here(path) if path.as_os_str().is_empty() => Err(Usage::new("a path is empty")),
         // A `.` names nothing, nor does a slash at the end; what `..` leads to, only the file system knows.
         Operand::Here(path) => Ok(from.join(path).components().collect()),
@@ -250,8 +251,8 @@ fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
 }
 
 /// Where the scripts for Slurm go.
-pub fn slurm(a: &PlanArgs, from: &Path) -> Result<Option<PathBuf>, Usage> {
-    a.slurm.as_ref().map(|dir| absolute(Some(dir), from)).transpose()
+pub fn slurm(a: &PlanArgs, from: &Path, is_here: IsHere<'_>) -> Result<Option<PathBuf>, Usage> {
+    a.slurm.as_ref().map(|dir| absolute(Some(dir), from, is_here)).transpose()
 }
 
 fn policy(jobs: usize, env: &Env) -> CopyPolicy {
@@ -259,11 +260,11 @@ fn policy(jobs: usize, env: &Env) -> CopyPolicy {
 }
 
 /// The end of a plan that is on another machine, if one is.
-fn there(a: &PlanArgs) -> Result<Option<FarEnd>, Usage> {
+fn there(a: &PlanArgs, is_here: IsHere<'_>) -> Result<Option<FarEnd>, Usage> {
     let far = |typed: &Option<PathBuf>| -> Result<Option<Address>, Usage> {
         let Some(typed) = typed else { return Ok(None) };
-        match address::parse(typed)? {
-            Operand::There(address) => with_port(address, &a.connect.0, typed).map(Some),
+        match operand(typed, &a.connect.0, is_here)? {
+            Operand::There(address) => Ok(Some(address)),
             Operand::Here(_) => Ok(None),
         }
     };
@@ -313,22 +314,23 @@ pub fn reached(
 pub fn plan(
     a: &PlanArgs,
     from: &Path,
+    is_here: IsHere<'_>,
     env: &Env,
 ) -> Result<(PlanRequest, Option<FarEnd>, PlanVerb, Show), Usage> {
     let verb = planned_verb(a)?;
-    let there = there(a)?;
+    let there = there(a, is_here)?;
     let source = match &there {
         Some(FarEnd::Source(from)) => from.path.clone(),
-        _ => absolute(a.source.as_ref(), from)?,
+        _ => absolute(a.source.as_ref(), from, is_here)?,
     };
     let destination = match (verb, &a.destination) {
         (PlanVerb::Remove, _) => source.clone(),
         (_, destination) => match &there {
             Some(FarEnd::Destination(to)) => to.path.clone(),
-            _ => absolute(destination.as_ref(), from)?,
+            _ => absolute(destination.as_ref(), from, is_here)?,
         },
     };
-    let out = absolute(a.out.as_ref(), from)?;
+    let out = absolute(a.out.as_ref(), from, is_here)?;
     let shards = a.shard_size.map_or(Shards::Number(a.shards), Shards::OfBytes);
     // As `remove` does, which leaves other file systems alone.
     let one_file_system = a.one_file_system || verb == PlanVerb::Remove;
