@@ -346,10 +346,14 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
     let mut onward = onward(&places, &a.connect, Some(&a.remote), false, config)?;
     let mut reach = reach(&a.connect, Some(&a.remote), false, &host, config)?;
-    if a.remote.retries.is_none() {
-        for way in onward.iter_mut().chain([&mut reach]).map(|reach| &mut reach.way) {
-            way.retries = way.retries.max(RETRIES);
-        }
+    let is_said = |host: &str| a.remote.retries.is_some() || config.of(host).retries.is_some();
+    if !is_said(&host) {
+        reach.way.retries = RETRIES;
+    }
+    if let (Some(reach), Places::Between { to, .. }) = (&mut onward, &places)
+        && !is_said(&to.host)
+    {
+        reach.way.retries = RETRIES;
     }
     let compare = if a.checksum { Compare::Hash } else { Compare::SizeAndTime };
     let purpose = match policy.dry_run {

@@ -470,6 +470,30 @@ fn way(flags: &str, config: &str) -> Reach {
 
 #[test]
 fn which_machine() {
+/// A sync connects three times more where nothing else is said.
+#[test]
+fn connecting_again_for_a_sync() {
+    for (flags, config, want) in [
+        ("", "", (3, None)),
+        ("", "retries = 0\n", (0, None)),
+        ("", "retries = 9\n[host.h]\nretries = 1\n", (1, None)),
+        ("--retries=2", "retries = 0\n", (2, None)),
+        ("--retries=0", "", (0, None)),
+        ("", "[host.k]\nretries = 1\n", (3, Some(1))),
+        ("", "[host.h]\nretries = 0\n", (0, Some(3))),
+    ] {
+        let to = if want.1.is_some() { "k:d" } else { "d" };
+        let config = crate::config::parse(config, Path::new("c")).unwrap();
+        let Command::Sync(a) = parse(typed(&format!("sync {flags} h:s {to}"))).unwrap().command else {
+            panic!("{flags}")
+        };
+        let places = places(&a.operands(), &a.connect, NOTHING_HERE).unwrap_or_else(|u| panic!("{u:?}"));
+        let job = sync::remote(&a, places, &config, &env()).unwrap_or_else(|u| panic!("{u:?}"));
+        let onward = job.onward.map(|reach| reach.way.retries);
+        assert_eq!((job.reach.way.retries, onward), want, "{flags} {to}");
+    }
+}
+
     let of = |line: &str| match parse(typed(line)).unwrap().command {
         Command::Copy(a) => places(&a.operands, &a.connect, NOTHING_HERE),
         other => panic!("{other:?}"),
