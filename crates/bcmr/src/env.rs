@@ -13,6 +13,8 @@ use std::path::PathBuf;
 pub struct Env {
     /// What was typed, the program's own name included.
     pub line: Vec<OsString>,
+    /// What the configuration puts behind the verb, before the rest of the line.
+    pub defaults: Vec<OsString>,
     /// The file mode creation mask.
     pub umask: u32,
     /// The effective user.
@@ -60,6 +62,12 @@ pub struct Env {
 }
 
 impl Env {
+    /// The line with the defaults of its verb in it.
+    pub fn whole_line(&self) -> Vec<OsString> {
+        let (verb, rest) = self.line.split_at_checked(2).unwrap_or((&self.line, &[]));
+        verb.iter().chain(&self.defaults).chain(rest).cloned().collect()
+    }
+
     /// Lets new things have every bit that they are made with. The mask that holds from now on.
     pub fn without_umask(&self) -> u32 {
         rustix::process::umask(rustix::fs::Mode::empty());
@@ -74,6 +82,7 @@ impl Env {
         let place = |name, below| absolute(name).or_else(|| Some(home.as_ref()?.join(below)));
         Env {
             line: std::env::args_os().collect(),
+            defaults: Vec::new(),
             umask: mask.bits() & 0o777,
             me: rustix::process::geteuid().as_raw(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -131,6 +140,12 @@ pub fn meeting() -> Vec<PathBuf> {
     [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())].into_iter().flatten().collect()
 }
 
+/// The time zone of this machine. It is UTC where nothing says which, and `None` where `TZ` says one that is not known.
+pub fn zone() -> Option<TimeZone> {
+    let is_said = || said("TZ").is_some();
+    TimeZone::try_system().ok().or_else(|| (!is_said()).then_some(TimeZone::UTC))
+}
+
 /// The directory that this was started in, for paths that are to mean the same elsewhere.
 ///
 /// # Errors
@@ -143,12 +158,6 @@ pub fn started_in() -> std::io::Result<PathBuf> {
 #[derive(Clone, Debug)]
 pub struct Gnu {
     /// `POSIXLY_CORRECT` is set.
-/// The time zone of this machine. It is UTC where nothing says which, and `None` where `TZ` says one that is not known.
-pub fn zone() -> Option<TimeZone> {
-    let is_said = || said("TZ").is_some();
-    TimeZone::try_system().ok().or_else(|| (!is_said()).then_some(TimeZone::UTC))
-}
-
     pub posixly: bool,
     /// `VERSION_CONTROL`.
     pub version_control: Option<OsString>,

@@ -35,25 +35,27 @@ pub fn run(env: &Env) -> u8 {
         Ok((Ok(config), cli)) => (cli, config),
     };
     let verb = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let mut env = env.clone();
     if let Some(words) = config.defaults().get(verb).filter(|_| !cli.no_defaults) {
-        let (program, rest) = env.line.split_at_checked(2).unwrap_or((&env.line, &[]));
-        let words =
-            program.iter().cloned().chain(words.iter().map(OsString::from)).chain(rest.iter().cloned());
-        cli = match bcmr::parse(words) {
-            Ok(cli) => cli,
+        if let Err(usage) = bcmr::defaults::whole(verb, words) {
+            ui::writer::err(&say::usage_of(&BCMR, &usage));
+            return BCMR.exits.usage;
+        }
+        env.defaults = words.iter().map(OsString::from).collect();
+        let typed = match bcmr::parse(env.whole_line()) {
+            Ok(all) => std::mem::replace(&mut cli, all),
             Err(e) => {
                 ui::writer::err(&say::bad_defaults(&BCMR, verb));
-                return explain(&e, env);
+                return explain(&e, &env);
             }
         };
+        bcmr::defaults::yield_to(&typed.command, &mut cli.command);
     }
-    let mut env = env.clone();
     let expanded = bcmr::places::expand(&mut cli.command, config.places(), &mut env.line, &commands::is_here);
-    if let Err(usage) = expanded {
-        ui::writer::err(&say::usage_of(&BCMR, &usage));
-        return BCMR.exits.usage;
-    }
-    if let Err(usage) = commands::settle(&mut cli.command, env.now) {
+    if let Err(usage) = expanded.and_then(|()| commands::settle(&mut cli.command, env.now)) {
+        if !env.defaults.is_empty() {
+            ui::writer::err(&say::bad_defaults(&BCMR, verb));
+        }
         ui::writer::err(&say::usage_of(&BCMR, &usage));
         return BCMR.exits.usage;
     }

@@ -86,7 +86,7 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| copy::remote(args, places, &config, env));
     let job = match job {
         Ok(job) => job,
-        Err(u) => return super::verb::usage(Verb::Copy, &u),
+        Err(u) => return super::verb::usage_with_defaults(env, Verb::Copy, &u),
     };
     if args.remote.via_source {
         return via_source(Verb::Copy, &job, env, copy::about_here(args));
@@ -107,7 +107,7 @@ pub fn move_(args: &MoveArgs, places: Places, env: &Env) -> u8 {
     match job {
         Ok(job) if args.remote.via_source => via_source(Verb::Move, &job, env, args.about_here()),
         Ok(job) => run(&job, &args.operands, env),
-        Err(u) => super::verb::usage(Verb::Move, &u),
+        Err(u) => super::verb::usage_with_defaults(env, Verb::Move, &u),
     }
 }
 
@@ -116,7 +116,7 @@ pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| check::remote(args, places, &config, env));
     match job {
         Ok(job) => run(&job, &args.operands, env),
-        Err(u) => super::verb::usage(Verb::Check, &u),
+        Err(u) => super::verb::usage_with_defaults(env, Verb::Check, &u),
     }
 }
 
@@ -126,7 +126,7 @@ pub fn sync(args: &SyncArgs, places: Places, env: &Env) -> u8 {
     match job {
         Ok(job) if args.remote.via_source => via_source(Verb::Sync, &job, env, sync::about_here(args)),
         Ok(job) => run(&job, &args.operands(), env),
-        Err(u) => super::verb::usage(Verb::Sync, &u),
+        Err(u) => super::verb::usage_with_defaults(env, Verb::Sync, &u),
     }
 }
 
@@ -138,21 +138,13 @@ pub fn apply(planned: SyncArgs, now: &SyncArgs, file: &Path, env: &Env) -> u8 {
         .and_then(|config| sync::remote_as_planned(planned, now, file, places, (&config, env)));
     match jobs {
         Ok((look, job)) => run_after(Some(&look), &job, &typed, env),
-        Err(u) => super::verb::usage(Verb::Sync, &u),
+        Err(u) => super::verb::usage_with_defaults(env, Verb::Sync, &u),
     }
 }
 
 /// Done by the bcmr on the source's machine. What the configuration here has as defaults is said there too.
 fn via_source(verb: Verb, job: &RemoteJob, env: &Env, about_here: Option<&str>) -> u8 {
-    let typed = || env.line.iter().skip(1).any(|word| word == "--no-defaults");
-    let line = configuration(env).map(|config| {
-        let name = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-        let defaults = config.defaults().get(name).filter(|_| !typed()).cloned().unwrap_or_default();
-        let (program, rest) = env.line.split_at_checked(2).unwrap_or((&env.line, &[]));
-        let defaults = defaults.into_iter().map(OsString::from);
-        program.iter().cloned().chain(defaults).chain(rest.iter().cloned()).collect::<Vec<_>>()
-    });
-    let told = line.and_then(|line| via_source::told(&job.places, &line, about_here));
+    let told = via_source::told(&job.places, &env.whole_line(), about_here);
     match (told, job.places.address()) {
         (Ok(told), Some(address)) => {
             let note = |text: String| crate::ui::writer::err(&format!("{}\n", BCMR.line(&text)));
@@ -166,7 +158,7 @@ fn via_source(verb: Verb, job: &RemoteJob, env: &Env, about_here: Option<&str>) 
             })
         }
         (Ok(_), None) => BCMR.exits.usage,
-        (Err(u), _) => super::verb::usage(verb, &u),
+        (Err(u), _) => super::verb::usage_with_defaults(env, verb, &u),
     }
 }
 

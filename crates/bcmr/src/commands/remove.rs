@@ -22,7 +22,7 @@ pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
         named.and_then(|named| remove::request(args, env).map(|(request, show)| (named, request, show)));
     let (named, request, show) = match job {
         Ok(job) => job,
-        Err(u) => return super::verb::usage(Verb::Remove, &u),
+        Err(u) => return super::verb::usage_with_defaults(env, Verb::Remove, &u),
     };
     let sources = request.paths.clone();
     let start =
@@ -37,7 +37,7 @@ pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
         }),
         Named::There(addresses) => match remote::configuration(env) {
             Ok(config) => there(args, &request, &addresses, &config, (&show, start)),
-            Err(u) => super::verb::usage(Verb::Remove, &u),
+            Err(u) => super::verb::usage_with_defaults(env, Verb::Remove, &u),
         },
     }
 }

@@ -3,6 +3,7 @@
 //! Must not know which verb it is for, but by name.
 
 use crate::cli::bcmr::operands::{NamesFrom, mistakable};
+use crate::env::Env;
 use crate::input::Input;
 use crate::say;
 use crate::show::Verb;
@@ -48,6 +49,14 @@ pub fn modified(file: &Path) -> io::Result<(i64, u32)> {
 pub fn usage(verb: Verb, u: &Usage) -> u8 {
     writer::err(&say::usage(&BCMR, verb, u));
     BCMR.exits.usage
+}
+
+/// The same of a command that may have defaults: what makes no sense need not have been typed.
+pub fn usage_with_defaults(env: &Env, verb: Verb, u: &Usage) -> u8 {
+    if !env.defaults.is_empty() {
+        writer::err(&say::bad_defaults(&BCMR, verb.name()));
+    }
+    usage(verb, u)
 }
 
 /// Prints text that was asked for.

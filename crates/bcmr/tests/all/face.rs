@@ -234,6 +234,72 @@ fn defaults_and_places_of_the_configuration() {
         .says("--no-defaults leaves them out");
 }
 
+/// What is typed counts more, wherever clap would have it stand; what is about other machines has no meaning here, and is refused
+/// only where it was typed; and what does not go together is told to come from defaults.
+#[test]
+fn what_is_typed_counts_more_than_defaults() {
+    // Defaults, what is typed, and what then is in the older `a` and the newer `b`.
+    let rows = [
+        ("'--no-clobber'", "copy", "OLD NEW"),
+        ("'--no-clobber'", "copy -u", "S NEW"),
+        ("'--no-clobber'", "copy --update=all", "S S"),
+        ("'--no-clobber'", "copy -f", "S S"),
+        ("'--update=none'", "copy -f", "S S"),
+        ("'-u'", "copy --no-clobber", "OLD NEW"),
+        ("'-u'", "copy -f", "S NEW"),
+        ("'-i'", "copy -u", "S NEW"),
+        ("'-i'", "copy --update=different", "S S"),
+        ("'-u'", "copy -i", "S OTHER"),
+        ("'--no-clobber'", "move -u", "S NEW"),
+        ("'--no-clobber'", "move -f", "S S"),
+        ("'-i'", "move -u", "S NEW"),
+        ("'--retries=3', '--compress=none'", "copy", "S S"),
+        ("'--retries=3', '--bwlimit=1M'", "sync", "S S"),
+        ("'--port=22', '--no-clobber'", "move", "OLD NEW"),
+    ];
+    for (defaults, line, want) in rows {
+        let tmp = Tmp::new();
+        let age = |name: &str, secs: u64| {
+            let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs);
+            std::fs::File::options().write(true).open(tmp.p(name)).unwrap().set_modified(at).unwrap();
+        };
+        for (name, content, secs) in
+            [("s/a", "S", 1_000_000), ("s/b", "S", 1_000_000), ("d/a", "OLD", 1), ("d/b", "NEW", 2_000_000)]
+        {
+            tmp.file(name, content);
+            age(name, secs);
+        }
+        let verb = line.split(' ').next().unwrap();
+        tmp.file("config/bcmr/config.toml", format!("[defaults]\n{verb} = [{defaults}]\n"));
+        let operands = if verb == "sync" { &["s", "d"][..] } else { &["s/a", "s/b", "d"] };
+        // Who is asked says yes to the first one, and no to the other.
+        let mut ran = bcmr(line.split(' ').chain(operands.iter().copied())).cwd(tmp.path()).input("y\nn\n");
+        ran.0.env("XDG_CONFIG_HOME", tmp.p("config"));
+        let ran = ran.run().ok();
+        let of = |name: &str| std::fs::read_to_string(tmp.p(name)).unwrap();
+        let got = format!("{} {}", of("d/a"), of("d/b"));
+        assert_eq!(got, want.replace("OTHER", "NEW"), "{defaults} {line}: {ran:?}");
+    }
+    let tmp = Tmp::new();
+    tmp.file("s/f", "F");
+    let configured = |defaults: &str, words: &[&str]| {
+        tmp.file("config/bcmr/config.toml", format!("[defaults]\ncopy = [{defaults}]\n"));
+        let mut line = bcmr(words).cwd(tmp.path());
+        line.0.env("XDG_CONFIG_HOME", tmp.p("config"));
+        line.run()
+    };
+    configured("'--retries=3'", &["copy", "--compress=none", "s/f", "x"]).code(2).says("--compress");
+    configured("'-i', '-u'", &["copy", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
+    // An option without its value takes no word that is typed.
+    for (defaults, word) in [("'-e'", "'-e'"), ("'-t'", "'-t'"), ("'-rt'", "'-rt'"), ("'--jobs'", "'--jobs'")]
+    {
+        let ran = configured(defaults, &["copy", "s/f", "x", "y"]).code(2);
+        ran.says(&format!("{word} among the defaults of copy lacks its value"));
+    }
+    assert_eq!(names(tmp.path()), ["config", "s"]);
+    configured("'-eo', '-V'", &["copy", "s/f", "x"]).ok();
+}
+
 /// A configuration that is the user's own and closed is no reason to do without it; one where the user may not even look is
 /// another's.
 #[test]

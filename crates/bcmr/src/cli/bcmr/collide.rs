@@ -78,6 +78,32 @@ pub enum Update {
     None,
 }
 
+/// What was typed of names that are already there, beside what the configuration has as defaults.
+pub(super) struct TypedCollide {
+    force: bool,
+    interactive: bool,
+    no_clobber: bool,
+    update: Option<Update>,
+}
+
+impl TypedCollide {
+    pub(super) fn new(force: bool, interactive: bool, no_clobber: bool, update: &UpdateArg) -> TypedCollide {
+        TypedCollide { force, interactive, no_clobber, update: update.update }
+    }
+
+    /// Where something was, defaults that say otherwise do not hold.
+    pub(super) fn holds(&self, interactive: &mut bool, no_clobber: &mut bool, update: &mut UpdateArg) {
+        if !(self.force || self.interactive || self.no_clobber || self.update.is_some()) {
+            return;
+        }
+        (*interactive, *no_clobber) = (self.interactive, self.no_clobber);
+        // Only older ones may still be meant by -f, and nothing is by what leaves all alone.
+        if self.interactive || update.update == Some(Update::None) {
+            update.update = self.update;
+        }
+    }
+}
+
 pub(super) fn collide(no_clobber: bool, interactive: bool, update: &UpdateArg) -> Result<Collide, Usage> {
     match (no_clobber, interactive, update.update) {
         (true, _, _) | (_, _, Some(Update::None)) => Ok(Collide::Keep),

@@ -64,6 +64,9 @@ pub struct ConnectArgs {
     /// Do not, whatever the configuration says
     #[arg(hide_short_help = true, long, overrides_with = "bootstrap")]
     pub no_bootstrap: bool,
+    /// Of connections nothing was typed: what there is comes from the configuration.
+    #[arg(skip)]
+    pub by_default: bool,
 }
 
 // How a copy travels.
@@ -138,6 +141,7 @@ impl ConnectArgs {
             bootstrap: false,
             no_bootstrap: false,
             passed: InOrder::default(),
+            by_default: false,
         }
     }
 }
@@ -188,7 +192,7 @@ impl Columns for RemoteArgs {
 
 /// Flags of a connection, where there is none.
 pub fn no_connection(connect: &ConnectArgs, remote: Option<&RemoteArgs>) -> Result<(), Usage> {
-    match connect.only_there().or_else(|| remote?.only_there()) {
+    match connect.only_there().or_else(|| remote?.only_there()).filter(|_| !connect.by_default) {
         Some(flag) => Err(Usage::new(format!("{flag} has a meaning only with another machine"))
             .or("an operand on another machine is written host:path")),
         None => Ok(()),

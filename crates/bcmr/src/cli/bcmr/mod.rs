@@ -9,6 +9,7 @@ mod columns;
 pub mod connection;
 pub mod copy;
 pub mod ctl;
+pub mod defaults;
 mod fake_super;
 pub mod filters;
 pub mod foreign;

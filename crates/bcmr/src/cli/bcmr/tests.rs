@@ -247,6 +247,7 @@ const NOTHING_HERE: IsHere<'_> = &|_| false;
 fn env() -> Env {
     Env {
         line: Vec::new(),
+        defaults: Vec::new(),
         me: 0,
         umask: 0o027,
         cores: 16,
@@ -468,8 +469,6 @@ fn way(flags: &str, config: &str) -> Reach {
     job.unwrap_or_else(|u| panic!("{flags} {config}: {u:?}")).reach
 }
 
-#[test]
-fn which_machine() {
 /// A sync connects three times more where nothing else is said.
 #[test]
 fn connecting_again_for_a_sync() {
@@ -494,6 +493,8 @@ fn connecting_again_for_a_sync() {
     }
 }
 
+#[test]
+fn which_machine() {
     let of = |line: &str| match parse(typed(line)).unwrap().command {
         Command::Copy(a) => places(&a.operands, &a.connect, NOTHING_HERE),
         other => panic!("{other:?}"),
