@@ -15,6 +15,8 @@ pub struct Env {
     pub line: Vec<OsString>,
     /// What the configuration puts behind the verb, before the rest of the line.
     pub defaults: Vec<OsString>,
+    /// The configuration has defaults of what a run may be proved by.
+    pub has_defaults_of_proof: bool,
     /// The file mode creation mask.
     pub umask: u32,
     /// The effective user.
@@ -68,6 +70,15 @@ impl Env {
         verb.iter().chain(&self.defaults).chain(rest).cloned().collect()
     }
 
+    /// The same for a proof: neither these defaults nor those of what proves it count once more.
+    pub fn line_to_prove(&self) -> Vec<OsString> {
+        let mut line = self.whole_line();
+        if (!self.defaults.is_empty() || self.has_defaults_of_proof) && line.len() > 2 {
+            line.insert(2, "--no-defaults".into());
+        }
+        line
+    }
+
     /// Lets new things have every bit that they are made with. The mask that holds from now on.
     pub fn without_umask(&self) -> u32 {
         rustix::process::umask(rustix::fs::Mode::empty());
@@ -83,6 +94,7 @@ impl Env {
         Env {
             line: std::env::args_os().collect(),
             defaults: Vec::new(),
+            has_defaults_of_proof: false,
             umask: mask.bits() & 0o777,
             me: rustix::process::geteuid().as_raw(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -62,12 +62,14 @@ pub struct Show {
     pub again: Again,
     /// What was typed.
     pub line: Vec<OsString>,
+    /// The same for a proof: with the defaults in it that the configuration has.
+    pub proved_line: Vec<OsString>,
     /// It does what was written down earlier (`sync --apply`), with the options of then.
     pub from_plan: bool,
-    /// What was there was trusted unread (`--fast`).
-    pub fast: bool,
     /// Who things belong to at the destination was said (`--chown` and its like), so that owners are kept whatever else is.
     pub owners_said: bool,
+    /// What was there was trusted unread (`--fast`).
+    pub fast: bool,
     /// How what landed was read back before it got its name.
     pub verify: Verify,
     /// What becomes of names that are already there, for telling why some were left alone.

@@ -550,7 +550,7 @@ impl<'a> Ui<'a> {
         let (show, progress) = (self.show, &*self.progress);
         let reused = self.reused();
         let times = limit::Times::of(progress, show.far, took, s.bytes.saturating_sub(reused), env::spent());
-        let proof = if s.failed == 0 { (show.proof)(&show.line) } else { None };
+        let proof = if s.failed == 0 { (show.proof)(&show.proved_line) } else { None };
         Receipt {
             files: s.files,
             bytes: s.bytes,
@@ -685,9 +685,10 @@ pub mod tests {
             watched: false,
             again: Again::Same,
             line: Vec::new(),
+            proved_line: Vec::new(),
             from_plan: false,
-            fast: false,
             owners_said: false,
+            fast: false,
             verify: bcmr_engine::policy::Verify::Off,
             bar_color: false,
             signs: crate::show::Signs { taskbar: false, title: false, reflows: true },

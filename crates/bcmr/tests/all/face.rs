@@ -300,6 +300,42 @@ fn what_is_typed_counts_more_than_defaults() {
     configured("'-eo', '-V'", &["copy", "s/f", "x"]).ok();
 }
 
+/// Defaults of a copy are in the command that proves it, and those of a check are not.
+#[test]
+fn the_proof_of_a_copy_with_defaults() {
+    for (defaults, damaged) in [
+        ("check = ['--exclude=a']", true),
+        ("check = ['--quick']", true),
+        ("copy = ['--exclude=*.o']", true),
+        ("copy = ['--archive', '-V']\ncheck = ['--no-extra', '--exclude=a']", true),
+        ("copy = ['--archive']", false),
+    ] {
+        let tmp = Tmp::new();
+        tmp.file("s/a", "A");
+        tmp.file("s/b.o", "B");
+        tmp.file("config/bcmr/config.toml", format!("[defaults]\n{defaults}\n"));
+        let mut line = bcmr(["copy", "-rv", "s", "d"]).cwd(tmp.path());
+        line.0.env("XDG_CONFIG_HOME", tmp.p("config"));
+        let ran = line.run().ok();
+        let proof = ran.err.lines().find_map(|line| line.strip_prefix("bcmr: proof: ")).unwrap();
+        let prove = || {
+            let mut shell = Command::new("bash");
+            shell.args(["-c", proof]).current_dir(tmp.path()).env("XDG_CONFIG_HOME", tmp.p("config"));
+            shell.output().unwrap().status.code()
+        };
+        assert_eq!(prove(), Some(0), "{defaults}: {proof}");
+        // What was copied is another one by now, or has other attributes.
+        let old = std::fs::metadata(tmp.p("d/a")).unwrap().modified().unwrap();
+        if damaged {
+            std::fs::write(tmp.p("d/a"), "X").unwrap();
+            std::fs::File::options().write(true).open(tmp.p("d/a")).unwrap().set_modified(old).unwrap();
+        } else {
+            chmod(&tmp.p("d/a"), 0o611);
+        }
+        assert_eq!(prove(), Some(1), "{defaults}: {proof}");
+    }
+}
+
 /// A configuration that is the user's own and closed is no reason to do without it; one where the user may not even look is
 /// another's.
 #[test]

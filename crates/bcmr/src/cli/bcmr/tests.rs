@@ -248,6 +248,7 @@ fn env() -> Env {
     Env {
         line: Vec::new(),
         defaults: Vec::new(),
+        has_defaults_of_proof: false,
         me: 0,
         umask: 0o027,
         cores: 16,
