@@ -800,7 +800,12 @@ impl<'r> RemoveWorker<'r> {
         if is(&opening, &[errno::ENOENT]) {
             return None;
         }
-        if run.request.dry_run || !(exchanged || is(&opening, &[errno::EACCES])) {
+        let is_closed = is(&opening, &[errno::EACCES]);
+        if run.request.dry_run && is_closed {
+            let note = Some(Reason::ClosedMayBeEmpty.into());
+            return Some(Error { note, ..Error::os(Op::Open, path(), opening) });
+        }
+        if run.request.dry_run || !(exchanged || is_closed) {
             return Some(Error::os(Op::Open, path(), opening));
         }
         if run.ask && !run.asked(Question::Remove(path())) {

@@ -380,6 +380,7 @@ Reason {
     RulesToCome = 291,
     TooManyRules = 292,
     SnapshotEmpty = 295,
+    ClosedMayBeEmpty = 296,
     // What a message is, against the protocol.
     PieceWhileAllWait = 301,
     PieceNotAskedAgain = 302,

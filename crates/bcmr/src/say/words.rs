@@ -627,6 +627,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::SnapshotEmpty => {
             "the source is empty, or all that is in it is left out, and the last snapshot is not empty; is everything mounted?"
         }
+        Reason::ClosedMayBeEmpty => "if nothing is in it, it would go; whether that is so cannot be seen",
         Reason::NotAllIsThere => "not all of the source has arrived, so what only the destination has stays",
         Reason::SourceBelowDestination => {
             "the source is inside the destination, and would be deleted with it"

@@ -933,3 +933,26 @@ fn man_pages_tell_of_every_option() {
         }
     }
 }
+
+/// Whether a closed directory is empty only its removal shows, which a dry run says.
+#[test]
+fn a_dry_removal_of_a_closed_directory() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    for (name, file) in [("empty", None), ("full", Some("full/shut/f"))] {
+        tmp.dir(format!("{name}/shut"));
+        file.map(|file| tmp.file(file, "F"));
+        for dir in [tmp.p(name), tmp.p(name).join("shut")] {
+            std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        chmod(&tmp.p(name).join("shut"), 0o000);
+    }
+    let run = |flags: &str, name: &str| bcmr_as(NOBODY, &tmp, ["remove", flags]).args([tmp.p(name)]).run();
+    for name in ["empty", "full"] {
+        run("-rn", name).code(1).says("if nothing is in it, it would go");
+    }
+    run("-r", "empty").ok();
+    let ran = run("-r", "full").code(1);
+    assert!(!ran.err.contains("would"), "{}", ran.err);
+    assert!(!tmp.p("empty").exists() && tmp.p("full/shut").exists());
+}

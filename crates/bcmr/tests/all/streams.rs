@@ -151,3 +151,12 @@ fn a_stream_as_destination_is_written_into() {
     // A disk is no stream.
     assert!(std::fs::symlink_metadata("/dev/null").unwrap().file_type().is_char_device());
 }
+
+/// Of what goes into a stream a part may have gone by the time that there is no room: nothing is said to be whole or absent.
+#[test]
+fn a_stream_that_takes_no_more() {
+    let tmp = Tmp::new();
+    tmp.file("a", noise(1, 100_000));
+    let ran = bcmr_after("exec >/dev/full", ["copy", "a", "-"]).cwd(tmp.path()).run().code(6);
+    assert!(ran.err.contains("make room, then run: ") && !ran.err.contains("whole"), "{}", ran.err);
+}

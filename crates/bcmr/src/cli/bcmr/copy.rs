@@ -171,6 +171,9 @@ pub fn request(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
     let manifest = a.manifest.clone();
     let request = CopyRequest { sources, names: None, target, manifest, policy };
     let dash = dash(a, &request)?;
+    // Of what went into a stream a part is there, and it begins anew.
+    let again = if dash == Dash::Output { Again::Same } else { show.again };
+    let show = Show { again, ..show };
     Ok(CopyJob { request, names, dash, show })
 }
 
