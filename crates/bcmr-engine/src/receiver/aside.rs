@@ -238,16 +238,25 @@ impl Aside {
         taken().map_err(|e| Error::os(Op::KeepOld, node.join(name), e))
     }
 
+    /// What the source has under the name of the directory that holds what is kept, does not come: kept things would be mixed
+    /// with the source's, and moved into themselves.
+    ///
+    /// # Errors
+    /// It is that directory that is `there`.
+    fn guard_own(&self, there: &Info, shown: impl FnOnce() -> PathBuf) -> Result<()> {
+        if there.id() == self.id { Err(own_in_the_way(&shown())) } else { Ok(()) }
+    }
+
     /// What is no directory, and has the name that a directory gets in `dst`, is moved away. That a directory is made there is
     /// written down before it is made: a run that is killed right then has no other chance.
     ///
     /// # Errors
-    /// It stays where it is, and no directory may be made.
+    /// It stays where it is, and no directory may be made; or it is where things are kept.
     pub(crate) fn clears_for_dir(&self, dst: &DestDir<Sys>, name: Name<'_>) -> Result<()> {
         let there = if dst.is_fresh() { Ok(None) } else { dst.dir.look(name) };
         let there = there.map_err(|e| Error::os(Op::Stat, dst.node.join(name), e))?;
-        if there.is_some_and(|there| there.kind == Kind::Dir) {
-            return Ok(());
+        if let Some(there) = there.filter(|there| there.kind == Kind::Dir) {
+            return self.guard_own(&there, || dst.node.join(name));
         }
         let is_ours = |there: &Info| dst.created_names.lock().has(there, || dst.dir.btime(name));
         if let Some(there) = there {
@@ -265,8 +274,9 @@ impl Aside {
     /// An empty directory that has the name of something else in `dst` is moved away. Whether it was.
     ///
     /// # Errors
-    /// It cannot be.
+    /// It cannot be; or it is where things are kept, empty or not.
     pub(crate) fn clears_empty(&self, dst: &DestDir<Sys>, name: Name<'_>, there: &Info) -> Result<bool> {
+        self.guard_own(there, || dst.node.join(name))?;
         let fail = |e| Error::os(Op::ListDirectory, dst.node.join(name), e);
         let is_empty = dst.dir.open_dir(name).and_then(|dir| tree::is_empty(&Sys::new(), &dir));
         if !is_empty.map_err(fail)? {
@@ -386,6 +396,11 @@ fn changes(was: &Info, source: &Info, policy: &CopyPolicy) -> bool {
     // Who may not give things to other users may still give them to a group.
     let regroups = policy.preserve.owner && policy.alter.of(source).gid != was.gid;
     regroups || plan::stale_by(source, was, policy).is_some()
+}
+
+/// Something at the source has the name of the directory that holds what is kept.
+pub(crate) fn own_in_the_way(dst: &Path) -> Error {
+    Error::ours(Code::Refused, Op::CopyTo, dst, Reason::HoldsKept)
 }
 
 /// A path below the destination.

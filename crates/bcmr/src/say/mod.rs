@@ -378,6 +378,9 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
         (Code::Refused, Some(Reason::NotAllIsThere)) => {
             hint("once what went wrong above is mended, run", Some(Add::GoOn))
         }
+        (Code::Refused, Some(Reason::HoldsKept)) => {
+            hint("keep it elsewhere, or leave out what SRC has of that name with -e", None)
+        }
         (Code::InTheWay, Some(Reason::HoldsKept)) => hint(
             "move away what it holds that is kept; what a filter leaves out goes as well with --delete-excluded",
             None,

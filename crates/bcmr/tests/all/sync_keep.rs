@@ -505,3 +505,49 @@ fn what_directories_were_like_is_given_back() {
         }
     }
 }
+
+/// M7: what the source has under the name of the directory that holds what is kept does not come, and nothing in that directory is
+/// moved or written over; `-n` says so before.
+#[test]
+fn what_is_kept_is_not_mixed_with_what_the_source_has_of_that_name() {
+    for far in [None, Some(Dir::Put), Some(Dir::Get)] {
+        for (source, held) in [("s/sub/bk/in", ""), ("s/sub/bk", ""), ("s/sub/bk", "held")] {
+            let (there, tmp) = (Far::pipe(), Tmp::new());
+            for (name, content) in [(source, "theirs"), ("s/f", "newer"), ("d/f", "old"), ("d/only", "x")] {
+                tmp.file(name, content);
+            }
+            tmp.dir("d/sub/bk");
+            if !held.is_empty() {
+                tmp.file(format!("d/sub/bk/{held}"), "earlier");
+            }
+            let place = tmp.p("d/sub/bk");
+            let sync = |words: &str| {
+                let words = format!("sync --max-delete=100% --backup-dir {} {words}", place.display());
+                match far {
+                    None => run(&tmp, &format!("{words} s d")),
+                    Some(dir) => {
+                        let words: Vec<&str> = words.split(' ').skip(1).collect();
+                        dir.ends(there.bcmr("sync").args(words), &there, &tmp.p("s"), &tmp.p("d")).run()
+                    }
+                }
+            };
+            let about = format!("{far:?} {source} {held}");
+            for words in ["-n", "-n --delete", "--delete", "--delete=before"] {
+                let ran = sync(words);
+                assert_ne!(ran.code, 0, "{about} {words}");
+                let told =
+                    format!("{}': it holds what is kept", if far.is_none() { "d/sub/bk" } else { "sub/bk" });
+                assert!(ran.err.contains(&told), "{about} {words}: {}", ran.err);
+                assert!(tmp.p("d/only").exists() && !place.join("in").exists(), "{about} {words}");
+                assert!(held.is_empty() || text(&place.join(held)) == "earlier", "{about} {words}");
+            }
+            sync("--delete -e /sub/bk").ok();
+            assert!(place.is_dir() && !tmp.p("d/only").exists(), "{about}");
+            let [first, .., last] = &receipts(&place)[..] else { panic!("{about}: {:?}", names(&place)) };
+            for receipt in [last, first] {
+                run(&tmp, &format!("undo {}", receipt.display())).ok();
+            }
+            assert_eq!((text(&tmp.p("d/f")), text(&tmp.p("d/only"))), ("old".into(), "x".into()), "{about}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, Compare, CopyPolicy};
+use crate::receiver::aside;
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::extraneous::{At, Extraneous, Going};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
@@ -90,6 +91,8 @@ pub(crate) enum Passes {
 pub(crate) struct Preview<'a> {
     check: Check<'a>,
     found: Option<Extraneous>,
+    /// The directory that holds what is kept.
+    kept: Option<(u64, u64)>,
     /// What files of rules leave out, where the source is on another machine.
     rules: Option<Arc<RulesThere>>,
     at_end: AtEnd<'a>,
@@ -101,7 +104,7 @@ impl<'a> Preview<'a> {
     /// Nothing was shown yet. The directory `kept` stays wherever it is met.
     pub(crate) fn new(check: Check<'a>, kept: Option<(u64, u64)>, at_end: AtEnd<'a>) -> Preview<'a> {
         let found = Extraneous::of(check.policy).map(|found| found.sparing(kept));
-        Preview { check, found, rules: None, at_end, created_names: Arc::default() }
+        Preview { check, found, kept, rules: None, at_end, created_names: Arc::default() }
     }
 
     /// The same, where files of rules are read at the destination.
@@ -168,6 +171,11 @@ impl Visit for Preview<'_> {
         self.source_has_one();
         if let Err(e) = self.is_yet_to_come(at) {
             found.push(Found::Failed(e));
+        }
+        if at.there.is_some_and(|there| self.kept == Some(there.id())) {
+            found.push(Found::Failed(aside::own_in_the_way(&at.dst_path())));
+            self.check.tally.done(1);
+            return false;
         }
         let is_over = at.info.kind == Kind::Dir && at.there.is_some_and(|there| there.kind != Kind::Dir);
         if is_over && self.goes_over() {
