@@ -31,8 +31,8 @@ const RECEIPT: &[u8] = b"receipt";
 const OLD: &[u8] = b"old";
 /// How often another name is tried where one is taken.
 const TRIES_MAX: u64 = 10_000;
-/// Bytes of a name in the trash before what tells it from others.
-const TRASHED_BYTES_MAX: usize = 200;
+/// Bytes of a name of what is kept before a number that tells it from others.
+const NUMBERED_BYTES_MAX: usize = 200;
 /// Directories whose names are brought onto stable storage together.
 const OWED_MAX: usize = 64;
 
@@ -148,7 +148,7 @@ impl Aside {
             let kept = self.begun(&mut run).and_then(|run| match replaced {
                 None => run.write(Done::Made(known), &dst.node, Some(job.name)),
                 Some(there) => {
-                    let (at_dir, at_name, at) = self.place(run, &dst.node, job.name)?;
+                    let (at_dir, at_name, at) = self.place(run, &dst.node, job.name, &there)?;
                     let kept = KeptThing { at: at.clone(), ino: Some(there.ino) };
                     run.write(Done::Replaced(known, kept), &dst.node, Some(job.name))?;
                     second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())?;
@@ -226,7 +226,7 @@ impl Aside {
         let taken = || {
             let mut run = self.run();
             let run = self.begun(&mut run)?;
-            let (at_dir, at_name, at) = self.place(run, node, name)?;
+            let (at_dir, at_name, at) = self.place(run, node, name, there)?;
             run.write(Done::Deleted(KeptThing { at, ino: Some(there.ino) }), node, Some(name))?;
             let moved = move_whole(dir, name, there, &at_dir, at_name.as_name());
             if moved.is_err() {
@@ -373,13 +373,20 @@ impl Aside {
         Ok(run)
     }
 
-    /// Where `name` of `node` is to be kept: a directory, a name that is free in it, and both below the store.
-    fn place(&self, run: &mut KeptRun, node: &Node, name: Name<'_>) -> io::Result<(Dir, NameBuf, PathBuf)> {
+    /// Where what is `there` as `name` of `node` is to be kept: a directory, a name that is free in it, and both below the store.
+    fn place(
+        &self,
+        run: &mut KeptRun,
+        node: &Node,
+        name: Name<'_>,
+        there: &Info,
+    ) -> io::Result<(Dir, NameBuf, PathBuf)> {
         match &self.kept_in {
             KeptIn::Backup { .. } => {
                 let dir = run.by_names(&node.names())?;
-                let at = relative(node, Some(name));
-                Ok((dir, name.to_owned(), Path::new(OsStr::from_bytes(OLD)).join(at)))
+                let kept_as = free_name(&dir, name, there)?;
+                let at = relative(node, Some(kept_as.as_name()));
+                Ok((dir, kept_as, Path::new(OsStr::from_bytes(OLD)).join(at)))
             }
             KeptIn::Trash(trash) => {
                 let whole = self.dest.join(relative(node, Some(name)));
@@ -391,16 +398,16 @@ impl Aside {
     }
 }
 
+/// Something at the source has the name of the directory that holds what is kept.
+pub(crate) fn own_in_the_way(dst: &Path) -> Error {
+    Error::ours(Code::Refused, Op::CopyTo, dst, Reason::HoldsKept)
+}
+
 /// Whether a directory that `was` like this is given something else as what `source` becomes.
 fn changes(was: &Info, source: &Info, policy: &CopyPolicy) -> bool {
     // Who may not give things to other users may still give them to a group.
     let regroups = policy.preserve.owner && policy.alter.of(source).gid != was.gid;
     regroups || plan::stale_by(source, was, policy).is_some()
-}
-
-/// Something at the source has the name of the directory that holds what is kept.
-pub(crate) fn own_in_the_way(dst: &Path) -> Error {
-    Error::ours(Code::Refused, Op::CopyTo, dst, Reason::HoldsKept)
 }
 
 /// A path below the destination.
@@ -421,6 +428,24 @@ fn new_dir(above: &Dir, wanted: &str) -> io::Result<(Dir, NameBuf)> {
         let name = named(name.as_bytes())?;
         if land::ensure_dir(above, name.as_name(), 0o700)? {
             return Ok((above.open_dir(name.as_name())?, name));
+        }
+    }
+    Err(io::Error::from_raw_os_error(errno::EEXIST))
+}
+
+/// The name itself, or one with a number behind it: a name that the run replaces twice has something kept by then. What is `there`
+/// may have it already, from an attempt before.
+fn free_name(dir: &Dir, name: Name<'_>, there: &Info) -> io::Result<NameBuf> {
+    let bytes = name.bytes();
+    let short = bytes.get(..NUMBERED_BYTES_MAX).unwrap_or(bytes);
+    for serial in 1..TRIES_MAX {
+        let name = if serial == 1 {
+            name.to_owned()
+        } else {
+            named(&[short, format!(".{serial}").as_bytes()].concat())?
+        };
+        if dir.look(name.as_name())?.is_none_or(|kept| kept.id() == there.id()) {
+            return Ok(name);
         }
     }
     Err(io::Error::from_raw_os_error(errno::EEXIST))
@@ -532,7 +557,7 @@ impl Trash {
     /// A name that nothing in the trash has, with what is said of `whole` under it.
     fn reserve(&self, name: Name<'_>, whole: &Path, run: &mut KeptRun) -> io::Result<NameBuf> {
         let bytes = name.bytes();
-        let short = bytes.get(..TRASHED_BYTES_MAX).unwrap_or(bytes);
+        let short = bytes.get(..NUMBERED_BYTES_MAX).unwrap_or(bytes);
         let said = self.said(whole, run.now);
         for attempt in 0..TRIES_MAX {
             let name = match attempt {

@@ -551,3 +551,24 @@ fn what_is_kept_is_not_mixed_with_what_the_source_has_of_that_name() {
         }
     }
 }
+
+/// A name that was behind something in the way is replaced twice, as it is a name of what was: both are kept.
+#[test]
+fn what_one_run_replaces_twice_is_kept_twice() {
+    for way in ["--backup-dir kept", "--trash"] {
+        let tmp = Tmp::new();
+        tmp.file("s/a", "new");
+        tmp.dir("s/b");
+        fs::hard_link(tmp.p("s/a"), tmp.p("s/b/z")).unwrap();
+        tmp.file("d/a/f", "in the way");
+        tmp.file("d/b/z", "older");
+        let (source, before) = (seen(&tmp.p("s")), seen(&tmp.p("d")));
+        run(&tmp, &format!("sync -n --delete {way} s d")).ok();
+        run(&tmp, &format!("sync --delete {way} s d")).ok();
+        same(&source, &seen(&tmp.p("d")), way);
+        let place = if way == "--trash" { tmp.p("state/bcmr/undo") } else { tmp.p("kept") };
+        let [receipt] = &receipts(&place)[..] else { panic!("{way}: {:?}", receipts(&place)) };
+        run(&tmp, &format!("undo {}", receipt.display())).ok();
+        same(&before, &seen(&tmp.p("d")), way);
+    }
+}
