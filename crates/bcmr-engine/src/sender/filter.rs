@@ -14,12 +14,12 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file of rules in the tree is read as far as this (bytes).
+/// No file of rules in the tree is larger (bytes).
 const IGNORE_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Files of rules in the tree. Of one directory's the last that matches decides.
@@ -281,7 +281,7 @@ impl Filter {
         dir: &Dir,
         depth: usize,
         above: Option<&Arc<Ignores>>,
-    ) -> std::io::Result<Option<Arc<Ignores>>> {
+    ) -> io::Result<Option<Arc<Ignores>>> {
         self.rules_among(dir, depth, above, [true; RULE_FILES.len()])
     }
 
@@ -292,7 +292,7 @@ impl Filter {
         depth: usize,
         above: Option<&Arc<Ignores>>,
         some: [bool; RULE_FILES.len()],
-    ) -> std::io::Result<Option<Arc<Ignores>>> {
+    ) -> io::Result<Option<Arc<Ignores>>> {
         let mut text = Vec::new();
         for ((name, reads), is_one) in RULE_FILES.into_iter().zip(self.reads()).zip(some) {
             if reads && is_one {
@@ -307,17 +307,23 @@ impl Filter {
 }
 
 /// Adds what a file of a directory holds, if there is one, with an end of line behind it.
-fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> std::io::Result<()> {
+fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
     let Some(name) = NameBuf::new(name) else { return Ok(()) };
-    let file = match dir.open_file(name.as_name()) {
-        Ok(fd) => std::fs::File::from(fd),
+    let read = dir.open_file(name.as_name()).and_then(|fd| {
+        // What stands behind the end of what is read may be the very line that keeps something.
+        let bytes = std::fs::File::from(fd).take(IGNORE_FILE_BYTES_MAX + 1).read_to_end(text)?;
+        let is_whole = bytes as u64 <= IGNORE_FILE_BYTES_MAX;
+        if is_whole { Ok(()) } else { Err(io::ErrorKind::FileTooLarge.into()) }
+    });
+    match read {
+        Ok(()) => {
+            text.push(b'\n');
+            Ok(())
+        }
         // Absent, or a link, which git does not follow either, or something special that is not to be opened.
-        Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link | Code::Refused) => return Ok(()),
-        Err(e) => return Err(e),
-    };
-    file.take(IGNORE_FILE_BYTES_MAX).read_to_end(text)?;
-    text.push(b'\n');
-    Ok(())
+        Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link | Code::Refused) => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// The rules of one directory; `None` when it has none.

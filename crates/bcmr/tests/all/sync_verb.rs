@@ -625,3 +625,24 @@ fn a_look_that_fails_is_told_where_it_deletes_first() {
         assert!(!tmp.p("d/x").exists(), "{when}");
     }
 }
+
+/// What stands behind the end of what is read of a file of rules may be the line that keeps something, so that such a file is an
+/// error; M2.
+#[test]
+fn rules_that_are_too_long_delete_nothing() {
+    let tmp = Tmp::new();
+    let padding = "#pad\n".repeat(900_000);
+    tmp.file("s/.gitignore", format!("{padding}kept\n"));
+    for (name, content) in [("s/f", "1"), ("s/kept", "private"), ("d/kept", "theirs"), ("d/gone", "x")] {
+        tmp.file(name, content);
+    }
+    let ran = sync(&tmp, "--gitignore --delete s d");
+    assert_ne!(ran.code, 0);
+    assert!(ran.err.contains("file too large") && !ran.err.contains("ulimit"), "{}", ran.err);
+    assert_eq!(text(&tmp.p("d/kept")), "theirs");
+    assert!(tmp.p("d/gone").exists());
+    // The twin: what is as large as may be.
+    tmp.file("s/.gitignore", format!("kept\n{}", &padding[..(4 << 20) - 5]));
+    sync(&tmp, "--gitignore --delete s d").ok();
+    assert_eq!((text(&tmp.p("d/kept")), tmp.p("d/gone").exists()), ("theirs".into(), false));
+}
