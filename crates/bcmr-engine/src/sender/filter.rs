@@ -8,6 +8,7 @@ use crate::policy::{FilterSpec, Rule, moment};
 use crate::sender::classes;
 use bcmr_wire::message::{Entry, Kind as WireKind};
 use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -320,7 +321,8 @@ fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
             text.push(b'\n');
             Ok(())
         }
-        // Absent, or a link, which git does not follow either, or something special that is not to be opened.
+        // Absent, or a directory or a link, which git passes over as well, or something special that is not to be opened.
+        Err(e) if e.raw_os_error() == Some(errno::EISDIR) => Ok(()),
         Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link | Code::Refused) => Ok(()),
         Err(e) => Err(e),
     }

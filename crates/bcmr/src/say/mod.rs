@@ -388,7 +388,7 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
         (Code::InTheWay, Some(Reason::OutOfTheWay)) => {
             hint("the same sync, once more, brings what was behind them", None)
         }
-        (Code::InTheWay, _) => hint(
+        (Code::InTheWay, Some(Reason::FileOverDirectory)) => hint(
             "a directory that holds something is replaced only where things may be deleted; to allow it, run",
             Some(Add::Flags(&["--delete"])),
         ),

@@ -646,3 +646,24 @@ fn rules_that_are_too_long_delete_nothing() {
     sync(&tmp, "--gitignore --delete s d").ok();
     assert_eq!((text(&tmp.p("d/kept")), tmp.p("d/gone").exists()), ("theirs".into(), false));
 }
+
+/// As git does: a directory that is called as a file of rules is one like any other.
+#[test]
+fn a_directory_that_is_called_as_a_file_of_rules_has_none() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    tmp.file("s/.gitignore/in", "*");
+    tmp.file("s/sub/.gitignore", "kept\n");
+    tmp.file("s/f", "1");
+    for (to, dir) in [("near", None), ("put", Some(Dir::Put)), ("get", Some(Dir::Get))] {
+        tmp.file(format!("{to}/sub/kept"), "theirs");
+        tmp.file(format!("{to}/gone"), "x");
+        let flags = ["--gitignore", "--delete"];
+        match dir {
+            None => sync(&tmp, &format!("{} s {to}", flags.join(" "))),
+            Some(dir) => dir.ends(far.bcmr("sync").args(flags), &far, &tmp.p("s"), &tmp.p(to)).run(),
+        }
+        .ok();
+        assert_eq!(names(&tmp.p(to)), [".gitignore", "f", "sub"], "{to}");
+        assert_eq!(names(&tmp.p(to).join("sub")), [".gitignore", "kept"], "{to}");
+    }
+}
