@@ -379,6 +379,7 @@ Reason {
     RulesLeftOut = 290,
     RulesToCome = 291,
     TooManyRules = 292,
+    RulesInTheWay = 293,
     SnapshotEmpty = 295,
     ClosedMayBeEmpty = 296,
     // What a message is, against the protocol.

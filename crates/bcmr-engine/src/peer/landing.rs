@@ -122,7 +122,11 @@ impl LandHooks<Far> for FarHooks<'_> {
     fn in_the_way(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> Result<bool> {
         let Some(extraneous) = &self.extraneous else { return Ok(false) };
         let excludes = |below: &[&[u8]], is_dir: bool| slot.src.leaves_out(below, is_dir, &self.filter);
-        extraneous.in_the_way(&slot.dst, to, there, self.filter.asked::<SparedBelow<'_>>(&excludes))
+        let goes =
+            extraneous.in_the_way(&slot.dst, to, there, self.filter.asked::<SparedBelow<'_>>(&excludes))?;
+        // M11: it comes only once that is gone.
+        self.rules.iter().for_each(|rules| rules.lacks(to, slot.dst.info.id(), Reason::RulesInTheWay));
+        Ok(goes)
     }
     fn keep_old(&self, slot: &Slot<Far>, jobs: &mut [Job<'_, Sys>]) {
         self.aside.iter().for_each(|aside| aside.keep(&slot.dst, jobs));

@@ -375,6 +375,9 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
         (Code::Refused, Some(Reason::RulesToCome)) => {
             hint("to delete the rest, once they have come, run", Some(Add::GoOn))
         }
+        (Code::Refused, Some(Reason::RulesInTheWay)) => {
+            hint("move that directory away; then, to delete the rest, run", Some(Add::GoOn))
+        }
         (Code::Refused, Some(Reason::NotAllIsThere)) => {
             hint("once what went wrong above is mended, run", Some(Add::GoOn))
         }

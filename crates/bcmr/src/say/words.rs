@@ -590,6 +590,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::RulesToCome => {
             "its .gitignore or .bcmrignore has yet to come, so what that keeps is not known there, and nothing below was deleted"
         }
+        Reason::RulesInTheWay => {
+            "a directory that holds something is in the way of its .gitignore or .bcmrignore, so what that keeps is not known there, and nothing below was deleted"
+        }
         Reason::TooManyRules => "more directories have a .gitignore or .bcmrignore than are remembered",
         Reason::HoldsKept => "it holds what is kept",
         Reason::NoTrash => "there is no trash that can be used for it",

@@ -406,6 +406,30 @@ fn only_the_rules_of_the_source_are_asked() {
     }
 }
 
+/// M11: a directory of the destination stands where the rules of the source are to be. An empty one makes way; while one that
+/// holds something does not, nothing is deleted that they may keep, and `-n` says so before.
+#[test]
+fn where_a_directory_is_in_the_way_of_rules_nothing_is_deleted() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/.gitignore", "kept\n");
+        for name in ["d/.gitignore/in", "d/gone", "d/kept"] {
+            tmp.file(name, name);
+        }
+        let run = |flags: &str| sync(dir, &far, &tmp, &format!("--max-delete=100% --gitignore {flags}"), "d");
+        for flags in ["-n --delete", "--delete"] {
+            run(flags).code(8).says("is in the way of its .gitignore").says("move that directory away");
+        }
+        run("--delete=before").code(8);
+        assert_eq!(names(&tmp.p("d")), [".gitignore", "gone", "kept"], "{dir:?}");
+        fs::remove_file(tmp.p("d/.gitignore/in")).unwrap();
+        let plan = run("-n --delete").ok().out;
+        assert!(plan.contains("- gone"), "{dir:?}: {plan}");
+        run("--delete").ok();
+        assert_eq!(names(&tmp.p("d")), [".gitignore", "kept"], "{dir:?}");
+    }
+}
+
 /// M1: a source whose disk was mounted the last time, to another machine.
 #[test]
 fn a_source_that_is_not_mounted_as_it_was_deletes_nothing_there() {

@@ -159,6 +159,10 @@ impl<'a> Preview<'a> {
             return Ok(());
         }
         if self.found.is_some() {
+            if let Some(rules) = &self.rules {
+                // M11: it comes only once that is gone.
+                rules.lacks(name, above.info().map_err(fail)?.id(), Reason::RulesInTheWay);
+            }
             return self.goes(above, name, &at.dst_path(), Going::InTheWay);
         }
         let note = Reason::FileOverDirectory;
