@@ -87,13 +87,18 @@ impl OwnersAndModes {
     /// What something is to be.
     #[must_use]
     pub fn of(&self, info: &Info) -> Info {
-        let mode = if info.kind == Kind::Dir { self.dirs } else { self.files };
         Info {
-            mode: mode.of(info.mode),
+            mode: self.mode(info.kind, info.mode),
             uid: self.user(info.uid).unwrap_or(info.uid),
             gid: self.group(info.gid).unwrap_or(info.gid),
             ..*info
         }
+    }
+
+    /// The mode that something of this kind is to have.
+    pub(crate) fn mode(&self, kind: Kind, mode: u32) -> u32 {
+        let change = if kind == Kind::Dir { self.dirs } else { self.files };
+        change.of(mode)
     }
 
     /// Who a user is to become, where something is said of that one.

@@ -121,6 +121,13 @@ impl HeldAcl {
         out
     }
 
+    /// What chmod(2) makes of the one that counts: the mode says what owner, mask and others may, and the group where there is no mask.
+    pub(crate) fn with_mode(self, mode: u32) -> HeldAcl {
+        let group = if self.mask.is_some() { self.group } else { of_group(mode) };
+        let mask = self.mask.map(|_| of_group(mode));
+        HeldAcl { owner: of_owner(mode), group, mask, others: mode & PERMS, ..self }
+    }
+
     /// What an attribute's value says; nothing where it is none, to the letter.
     pub(crate) fn parsed(value: &[u8], which: AclKind) -> Option<HeldAcl> {
         let (head, rest) = value.split_at_checked(16)?;

@@ -8,6 +8,7 @@
 //! owner they were meant for.
 
 use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, Side};
+use crate::alter::OwnersAndModes;
 use crate::error::{Code, Op, Reason};
 use crate::held_acl::{self, AclKind, HeldAcl};
 use crate::held_stat::{self, HeldStat};
@@ -431,7 +432,7 @@ fn apply(
     if p.xattr || acl {
         // A directory may have been there before; anything may have inherited an ACL.
         let clears = kind == Kind::Dir || stays || keep.default_acl;
-        let copy = AttributeCopy { acl, mode: held.mode, clears, stays, keep };
+        let copy = AttributeCopy { kind, acl, mode: held.mode, clears, stays, keep };
         had_acl |= copy.run(buffer, thing, source, &mut setting, lost);
         setting.end(thing, lost);
     }
@@ -455,6 +456,7 @@ fn apply(
 
 /// The source's attributes, given to what is sealed.
 struct AttributeCopy<'a> {
+    kind: Kind,
     /// ACLs are among them.
     acl: bool,
     /// What an ACL that is held stands beside.
@@ -475,7 +477,7 @@ impl AttributeCopy<'_> {
         setting: &mut Setting,
         lost: &mut Vec<Fault>,
     ) -> bool {
-        let &AttributeCopy { acl, mode, clears, stays, keep } = self;
+        let &AttributeCopy { kind, acl, mode, clears, stays, keep } = self;
         let p = &keep.preserve;
         let holds = p.at_dest.is_held();
         let wanted = |name: &CStr| {
@@ -486,7 +488,11 @@ impl AttributeCopy<'_> {
         let mut had: Vec<CString> = Vec::new();
         let copied = source.read(p.at_source, buffer, wanted, |name, value| {
             had_acl |= name == ACL_ACCESS;
-            let value = if holds { held_value(name, value, mode, &mut unheld) } else { Some(value.into()) };
+            let value = if holds {
+                held_value(name, value, mode, &mut unheld)
+            } else {
+                Some(as_meant(kind, p, &keep.alter, (name.to_bytes(), value)))
+            };
             let Some(value) = value else { return Ok(()) };
             let name = &*if holds { held_stat::held_name(name) } else { Cow::Borrowed(name) };
             if clears {
@@ -766,7 +772,8 @@ pub(super) fn differ(
             list.iter().map(|(name, value)| (name.to_bytes().to_vec(), value.clone())).collect()
         }
     };
-    Ok(change(kind, p, keep.strictness, &source, &attributes(Of::At(dir, name), kind, p, p.at_dest)?))
+    let there = attributes(Of::At(dir, name), kind, p, p.at_dest)?;
+    Ok(change(kind, p, (keep.strictness, &keep.alter), &source, &there))
 }
 
 /// Attributes, names and values.
@@ -791,13 +798,32 @@ pub(crate) fn attributes(
     Ok(found)
 }
 
+/// An attribute of the source as something gets it: an ACL says the mode once more, so a mode that is other than the source's is in
+/// it, too.
+fn as_meant<'v>(
+    kind: Kind,
+    p: &Preserve,
+    alter: &OwnersAndModes,
+    (attr, value): (&[u8], &'v [u8]),
+) -> Cow<'v, [u8]> {
+    if !p.mode || attr != ACL_ACCESS.to_bytes() {
+        return Cow::Borrowed(value);
+    }
+    let was = acl_mode(value);
+    let mode = alter.mode(kind, was);
+    match HeldAcl::of_kernel(value).filter(|_| mode & 0o777 != was) {
+        Some(acl) => Cow::Owned(acl.with_mode(mode).kernel()),
+        None => Cow::Borrowed(value),
+    }
+}
+
 /// What sealing would change of the attributes that are `there` (both as [`attributes`] gives them): it sets the source's,
 /// and removes an ACL that the source lacks and, for an archive, all that people gave. Of a file that is replaced nothing
 /// stays that writing into it takes away.
 pub(crate) fn change(
     kind: Kind,
     p: &Preserve,
-    strictness: Strictness,
+    (strictness, alter): (Strictness, &OwnersAndModes),
     source: &AttributeList,
     there: &AttributeList,
 ) -> Option<Reason> {
@@ -807,7 +833,8 @@ pub(crate) fn change(
     let goes =
         |attr: &[u8]| is_acl(attr) || exact && is_own(attr) || kind == Kind::File && !outlives_writing(attr);
     let lacks = |attr: &[u8]| !source().any(|(of_source, _)| of_source == attr);
-    let set = source().find(|one| !there.contains(one));
+    let has = |attr: &[u8], value: &[u8]| there.iter().any(|(name, now)| name == attr && now == value);
+    let set = source().find(|(attr, value)| !has(attr, &as_meant(kind, p, alter, (attr, value))));
     let removed = || there.iter().find(|(attr, _)| goes(attr) && lacks(attr) && !xattr::shows_acl(attr));
     set.or_else(removed).map(|(attr, _)| if is_acl(attr) { Reason::ByAcl } else { Reason::ByAttributes })
 }
@@ -884,7 +911,13 @@ mod tests {
             (Kind::File, Archive, "trusted.SGI_ACL_FILE=x", "", None),
             (Kind::File, Archive, "", "trusted.SGI_ACL_FILE=x", None),
         ] {
-            let got = change(kind, &Preserve::ALL, strictness, &attrs(source), &attrs(there));
+            let got = change(
+                kind,
+                &Preserve::ALL,
+                (strictness, &OwnersAndModes::NONE),
+                &attrs(source),
+                &attrs(there),
+            );
             assert_eq!(got, want, "{kind:?} {strictness:?} {source:?} {there:?}");
         }
     }

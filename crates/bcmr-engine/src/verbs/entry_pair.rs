@@ -187,7 +187,7 @@ pub(crate) fn change(
     source: &AttributeList,
 ) -> Result<Option<Reason>> {
     let there = attributes(there, shown, kind, policy, policy.preserve.at_dest)?;
-    Ok(seal::change(kind, &policy.preserve, policy.strictness, source, &there))
+    Ok(seal::change(kind, &policy.preserve, (policy.strictness, &policy.alter), source, &there))
 }
 
 pub(crate) fn attributes(

@@ -228,6 +228,63 @@ fn owners_and_modes_that_are_other_stay_so() {
     }
 }
 
+/// The mode has a part of an ACL: once that is as asked for, nothing is brought up to date again, and snapshots share it.
+#[test]
+fn modes_that_are_other_stay_so_beside_an_acl() {
+    needs!(has_tool("setfacl"), "needs setfacl");
+    for way in [None, Some(Dir::Put), Some(Dir::Get)] {
+        let tmp = Tmp::new();
+        for name in ["s/f", "s/g", "s/sub/x"] {
+            chmod(&tmp.file(name, name), 0o640);
+        }
+        fs::hard_link(tmp.p("s/g"), tmp.p("s/h")).unwrap();
+        let set = |words: &str| {
+            let status =
+                std::process::Command::new("setfacl").args(words.split(' ')).current_dir(tmp.path()).status();
+            assert!(status.unwrap().success(), "{words}");
+        };
+        set("-m u:1:rwx s/f s/g s/sub");
+        set("-m d:u:1:rwx s/sub");
+        let run = |flags: &str, to: &str| {
+            let words = flags.split_whitespace();
+            match way {
+                None => bcmr(["sync"]).args(words).args([tmp.p("s"), tmp.p(to)]).run().ok(),
+                Some(dir) => {
+                    let far = Far::pipe();
+                    dir.ends(far.bcmr("sync").args(words), &far, &tmp.p("s"), &tmp.p(to)).run().ok()
+                }
+            }
+        };
+        let stamps = |top: &str| {
+            ["f", "g", "h", "sub", "sub/x"].map(|name| {
+                let found = fs::symlink_metadata(tmp.p(top).join(name)).unwrap();
+                (name, found.ino(), found.ctime(), found.ctime_nsec())
+            })
+        };
+        let flags = "--chmod D755,F604";
+        run(flags, "d");
+        assert_eq!((mode(&tmp.p("d/f")), mode(&tmp.p("d/sub"))), (0o604, 0o755), "{way:?}");
+        let before = stamps("d");
+        let plan = run(&format!("-n -i {flags}"), "d").out;
+        assert!(plan.lines().all(|line| !line.starts_with(['>', '.'])), "{way:?}: {plan}");
+        run(flags, "d");
+        assert_eq!(before, stamps("d"), "{way:?}");
+        // The twin: an ACL that is another one is brought up to date.
+        set("-m u:2:r s/f");
+        let plan = run(&format!("-n {flags}"), "d").out;
+        assert!(plan.contains("~ f  acl") && plan.matches('~').count() == 1, "{way:?}: {plan}");
+        for day in ["1", "2"] {
+            run(&format!("--snapshot --at 2026-01-0{day} {flags}"), "snaps");
+        }
+        let ino = |day: &str, name: &str| {
+            fs::metadata(tmp.p(format!("snaps/2026-01-0{day}T000000Z/{name}"))).unwrap().ino()
+        };
+        for name in ["f", "g", "h", "sub/x"] {
+            assert_eq!(ino("1", name), ino("2", name), "{way:?} {name}");
+        }
+    }
+}
+
 /// Each change is one line with its letters, far as near.
 #[test]
 fn changes_are_itemized() {
