@@ -230,16 +230,8 @@ fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     let mut to =
         GetTarget { path: target.path(), to, kinds: Arc::default(), store: store.map(FetchedBlocks) };
     let (manifest, tells_hashes, once_more) = (manifest.as_deref(), policy.hashes, Arc::default());
-    let transfer = Transfer {
-        purpose,
-        manifest,
-        tells_hashes,
-        dated: None,
-        way: &way,
-        policy: &policy,
-        watch,
-        once_more,
-    };
+    let transfer =
+        Transfer { purpose, manifest, tells_hashes, dated, way: &way, policy: &policy, watch, once_more };
     let done = and_once_more(&transfer.once_more, || {
         with_retries(&way, &as_repeated(&policy, purpose), watch, || {
             transfer.get_once(&from, &mut names, &mut to)
@@ -559,7 +551,7 @@ impl Transfer<'_> {
         let address = from.first().ok_or_else(|| Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource))?;
         let lists = Lists::of(self.policy)?;
         let mut how = self.policy_out(&lists);
-        let survey = survey_of(&how);
+        let survey = survey_of(&how).map(|survey| survey.of_snapshot(self.dated.is_some()));
         let alone = from.len() == 1 && matches!(names, RequestNames::None) && survey.is_none();
         if alone && to.to.is_absent(own_name(&address.path).as_ref()) {
             how.flags |= flags::TARGET_ABSENT;

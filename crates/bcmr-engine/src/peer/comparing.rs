@@ -55,7 +55,7 @@ pub(crate) enum SurveyKind {
     /// What a copy would do.
     DryRun,
     /// What differs.
-    Check { compare: Compare, extra: bool, alike: bool },
+    Check { compare: Compare, extra: bool, alike: bool, passes: Passes },
     /// What only the destination has, which is deleted then.
     DeletesFirst,
 }
@@ -64,6 +64,16 @@ impl SurveyKind {
     /// Whether something goes at its end.
     pub(crate) fn deletes(self) -> bool {
         matches!(self, SurveyKind::DeletesFirst)
+    }
+
+    /// The same of a snapshot, if it `is_dated`: that is a new tree, in which nothing is in the way of anything.
+    pub(crate) fn of_snapshot(self, is_dated: bool) -> SurveyKind {
+        match self {
+            SurveyKind::Check { compare, extra, alike, .. } if is_dated => {
+                SurveyKind::Check { compare, extra, alike, passes: Passes::Two }
+            }
+            other => other,
+        }
     }
 
     /// What is counted of it.
@@ -85,7 +95,7 @@ pub(crate) fn survey_of(policy: &message::Policy<'_>) -> Option<SurveyKind> {
         (true, true) if policy.has(flags::DELETE_FIRST) => Some(SurveyKind::DeletesFirst),
         (true, true) => {
             let (extra, alike) = (policy.has(flags::EXTRA), policy.has(flags::ALIKE));
-            Some(SurveyKind::Check { compare, extra, alike })
+            Some(SurveyKind::Check { compare, extra, alike, passes: Passes::One })
         }
     }
 }
@@ -108,10 +118,10 @@ pub(crate) fn visitor<'a>(
     };
     // [policy.mirror]: names of a list are never all that a directory has.
     let plans = policy.mirror.is_on() && !what.listed;
-    let (compare, extra, alike) = match survey {
+    let (compare, extra, alike, passes) = match survey {
         SurveyKind::DryRun => return Ok(Box::new(DryRun::new(policy, tally))),
-        SurveyKind::Check { compare, extra, alike } => (compare, extra, alike),
-        SurveyKind::DeletesFirst => (Compare::SizeAndTime, plans, false),
+        SurveyKind::Check { compare, extra, alike, passes } => (compare, extra, alike, passes),
+        SurveyKind::DeletesFirst => (Compare::SizeAndTime, plans, false, Passes::One),
     };
     let check = Check { policy, compare, extra, alike, root, own_name, tally };
     if !plans {
@@ -125,7 +135,7 @@ pub(crate) fn visitor<'a>(
             Where::Name { dir, name, .. } => keeping::foreseen_new(policy, &what.reach, (dir, name))?,
             Where::Into(_) => {}
         }
-        let preview = Preview::new(check, kept, AtEnd::Tells(Passes::One));
+        let preview = Preview::new(check, kept, AtEnd::Tells(passes));
         return Ok(Box::new(preview.ruled_by(rules)));
     }
     let aside = place.map_or(Ok(None), |place| keeping::aside(policy, &what.reach, place))?;

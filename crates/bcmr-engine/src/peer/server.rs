@@ -558,7 +558,8 @@ impl Serving {
                 Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NamesWithoutRequest))
             }
             Message::Put { policy, target, path, operands, items } => {
-                let survey = survey_of(&policy);
+                let is_dated = beside.as_ref().is_some_and(|beside| beside.dated.is_some());
+                let survey = survey_of(&policy).map(|survey| survey.of_snapshot(is_dated));
                 let is_alone = beside.is_none() && into.is_none();
                 let round =
                     list.map(|list| list.round(peer, survey, operands == 0 && is_alone)).transpose()?;

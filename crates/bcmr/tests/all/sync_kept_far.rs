@@ -93,6 +93,23 @@ fn snapshots_share_what_is_the_same_up_and_down() {
     }
 }
 
+/// A directory that became a file is in the way of nothing in a new tree, and `-n` says so as it does on one machine.
+#[test]
+fn what_became_another_kind_is_in_the_way_of_no_snapshot() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/k/x", "x");
+        let run = |flags: &str| sync(dir, &far, &tmp, &format!("--snapshot {flags}"), "snaps").ok();
+        run("--at 2026-01-01");
+        fs::remove_dir_all(tmp.p("s/k")).unwrap();
+        tmp.file("s/k", "y");
+        let plan = run("-n --at 2026-01-02").out;
+        assert!(plan.contains("+ k ") && plan.contains("- k/"), "{dir:?}: {plan}");
+        run("--at 2026-01-02");
+        alike(&tmp.p("s"), &tmp.p("snaps/2026-01-02T000000Z"));
+    }
+}
+
 /// A program that runs what follows it, and has it killed at its `nth` call of `calls`; `once` runs only the first one so.
 fn killer(tmp: &Tmp, nth: usize, calls: &str, once: bool) -> PathBuf {
     let flag = tmp.p("killed");

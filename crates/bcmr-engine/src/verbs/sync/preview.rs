@@ -83,7 +83,7 @@ pub(crate) enum AtEnd<'a> {
 pub(crate) enum Passes {
     /// Once: what was behind something that is out of the way in the end is still to come.
     One,
-    /// Twice where something was in the way.
+    /// Twice where something was in the way; or into a new tree, where nothing is.
     Two,
 }
 
