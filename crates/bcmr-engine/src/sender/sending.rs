@@ -176,27 +176,42 @@ impl<'a> Sending<'a> {
     /// Tells that the filter leaves a name out.
     pub(super) fn left_out(&self, place: Option<&AnnouncedDir>, src: &SourceDir, name: Name<'_>) {
         // A dry run, a comparison and a mirror leave out the same on the other side. What only this side can tell to be left
-        // out (by its size or time, by rules in its tree) is named; without that the listing is incomplete, and nothing is
-        // deleted for it (M2).
+        // out (by its size or time, by rules in its tree, as what it is) is named; without that the listing is incomplete, and
+        // nothing is deleted for it (M2).
         let (policy, is_mirror) = (self.push.policy, self.push.policy.mirror.is_on());
         let by_name = !policy.filter.asks_tree() && !policy.filter.asks_file();
+        let names_it = self.push.how.names_left_out;
         let is_named = |place: &AnnouncedDir| {
             let names = vec![name.bytes()];
-            self.send(&Message::LeftOut { dir: place.id, names }).is_ok()
+            names_it && self.send(&Message::LeftOut { dir: place.id, names }).is_ok()
         };
-        let tells = is_mirror && self.push.how.names_left_out;
-        if let Some(place) = place.filter(|_| is_mirror && by_name) {
-            // M1: a source of which all is left out is not empty. One name says so.
-            if tells && policy.mirror.deletes() && !self.has_left_out.swap(true, Relaxed) && !is_named(place)
-            {
-                place.mark_incomplete();
+        match place {
+            None => {}
+            Some(place) if is_mirror && by_name => {
+                // M1: a source of which all is left out is not empty. One name says so.
+                let is_first = names_it && policy.mirror.deletes() && !self.has_left_out.swap(true, Relaxed);
+                if (is_first || self.is_out_as_its_kind(src, name)) && !is_named(place) {
+                    place.mark_incomplete();
+                }
             }
-        } else if let Some(place) = place
-            && !(tells && is_named(place) || policy.dry_run)
-        {
-            place.mark_incomplete();
+            // What is compared counts as had if the source has something of its name.
+            Some(place) if policy.dry_run && !is_mirror => {
+                let _told = by_name && self.is_out_as_its_kind(src, name) && is_named(place);
+            }
+            Some(place) => {
+                let is_known = is_mirror && is_named(place) || policy.dry_run;
+                if !is_known {
+                    place.mark_incomplete();
+                }
+            }
         }
         self.push.observer.excluded(&|| src.node.join(name));
+    }
+
+    /// Whether a name is left out only as what it is, a directory or something else, so that the other side may not leave out what
+    /// has the name there.
+    fn is_out_as_its_kind(&self, src: &SourceDir, name: Name<'_>) -> bool {
+        src.excludes(name, true, &self.filter) != src.excludes(name, false, &self.filter)
     }
 
     /// One thing more was met, with so many bytes of content.

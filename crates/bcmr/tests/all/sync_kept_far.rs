@@ -3,7 +3,7 @@
 
 use crate::common::remote::*;
 use crate::common::*;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -364,6 +364,54 @@ fn what_only_the_source_leaves_out_is_spared() {
         assert_eq!((text(&tmp.p("d/x.o")), text(&tmp.p("d/large"))), ("d/x.o".into(), "small here".into()));
         sync(dir, &far, &tmp, &format!("--delete-excluded {flags}"), "d").ok();
         assert_eq!(names(&tmp.p("d")), [".gitignore", "a", "sub"], "{dir:?}");
+    }
+}
+
+/// What is left out as what it is alone, a directory or something else, is had: what has its name over there is something else, and
+/// neither goes nor is an extra one.
+#[test]
+fn what_is_left_out_as_what_it_is_is_had() {
+    for way in [None, Some(Dir::Put), Some(Dir::Get)] {
+        let tmp = Tmp::new();
+        for name in
+            ["s/a/x", "s/b/x", "s/sub/c/x", "s/file", "s/f", "d/a", "d/b", "d/sub/c", "d/file/x", "d/f"]
+        {
+            tmp.file(name, "1");
+        }
+        for (from, to) in [("s", "d"), ("s/sub", "d/sub"), ("s/f", "d/f")] {
+            let touched =
+                std::process::Command::new("touch").arg("-r").args([tmp.p(from), tmp.p(to)]).status();
+            assert!(touched.unwrap().success());
+        }
+        let run = |verb: &str, words: &str| {
+            let filter = ["-e", "[abc]/", "-e", "file", "--include", "file/"];
+            let words = words.split_whitespace().chain(filter);
+            match way {
+                None => bcmr([verb]).args(words).args([tmp.p("s"), tmp.p("d")]).run(),
+                Some(dir) => {
+                    let far = Far::pipe();
+                    dir.ends(far.bcmr(verb).args(words), &far, &tmp.p("s"), &tmp.p("d")).run()
+                }
+            }
+        };
+        run("check", "--archive -T").ok();
+        let all = ["a", "b", "f", "file", "sub"];
+        for when in ["--delete=before", "--delete"] {
+            let plan = run("sync", &format!("-n {when}")).ok().out;
+            assert!(plan.contains("no differences"), "{way:?} {when}: {plan}");
+            run("sync", when).ok();
+            assert_eq!(
+                (names(&tmp.p("d")), names(&tmp.p("d/sub")).len()),
+                (all.map(OsString::from).to_vec(), 1),
+                "{way:?}"
+            );
+        }
+        // The twin: what the source does not have goes, and is an extra one.
+        fs::remove_dir_all(tmp.p("s/b")).unwrap();
+        let checked = run("check", "-T").code(1).out;
+        assert!(checked.contains("- b") && checked.matches("- ").count() == 1, "{way:?}: {checked}");
+        run("sync", "--delete").ok();
+        assert_eq!(names(&tmp.p("d")), ["a", "f", "file", "sub"], "{way:?}");
     }
 }
 
