@@ -367,6 +367,9 @@ impl Relaying<'_> {
             }
             // Its last word, after the summary.
             kind::DONE => return Ok(false),
+            // The user is here, and answers what the destination asks.
+            kind::ANSWER => return Err(refused(Reason::NotSendersMessage.about("Answer"))),
+            // The stream lets nothing come that a sender does not say.
             _ => {}
         }
         let onward = lock(&self.onward);

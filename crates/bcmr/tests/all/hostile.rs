@@ -16,6 +16,7 @@ mod peer;
 mod planned;
 mod put;
 mod random;
+mod relayed;
 mod repeats;
 mod rounds;
 mod server;
