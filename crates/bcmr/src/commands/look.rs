@@ -33,6 +33,10 @@ use std::time::Instant;
 /// So many names of a directory are sorted; what comes after them is told as it comes, so that memory has a bound
 /// whatever the other side says.
 const SORTED_MAX: usize = 100_000;
+/// And so many bytes of names, and of what links lead to: more than so many names of any file system.
+const SORTED_BYTES_MAX: usize = 32 << 20;
+
+const _: () = assert!(SORTED_MAX * 255 <= SORTED_BYTES_MAX);
 
 /// One operand, and how to get to it.
 enum Place {
@@ -232,7 +236,8 @@ pub fn ls(a: &LsArgs, env: &Env) -> u8 {
         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
         let head = many.then_some(gap);
         told.people.elsewhere = matches!(place, Place::There(..));
-        let mut list = List { told, path, long: long_of(a), head, held: Vec::new(), flows: false };
+        let mut list =
+            List { told, path, long: long_of(a), head, held: Vec::new(), held_bytes: 0, flows: false };
         let listed = match place {
             Place::Here(path) => look::list(path, &mut |l| list.take(l)),
             Place::There(address, reach) => {
@@ -266,13 +271,16 @@ struct List<'a> {
     /// What comes before the head line, where there is to be one and it is not written yet.
     head: Option<&'static str>,
     held: Vec<Listing>,
+    held_bytes: usize,
     flows: bool,
 }
 
 impl List<'_> {
     fn take(&mut self, l: Listing) -> bool {
+        self.held_bytes += l.name.len() + l.link.len();
         self.held.push(l);
-        if self.flows || self.told.json || self.held.len() >= SORTED_MAX {
+        let many = self.held.len() >= SORTED_MAX || self.held_bytes >= SORTED_BYTES_MAX;
+        if self.flows || self.told.json || many {
             self.flows = true;
             self.tell();
         }
