@@ -14,8 +14,19 @@ use std::time::Duration;
 /// # Errors
 /// What the kernel says ([poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html)).
 pub fn readable(fds: &[BorrowedFd<'_>], wait: Duration) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    ready(fds, PollFlags::IN, wait)
+}
+
+/// `poll(POLLOUT)`: the same of one that is to be written to. A pipe then takes 4 KiB at once (`PIPE_BUF`).
+///
+/// # Errors
+/// As of [`readable`].
+pub fn writable(fd: BorrowedFd<'_>, wait: Duration) -> io::Result<bool> {
+    Ok(ready(&[fd], PollFlags::OUT, wait)?.contains(&true))
+}
+
+fn ready(fds: &[BorrowedFd<'_>], to: PollFlags, wait: Duration) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, to)).collect();
     let wait = Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: wait.subsec_nanos().into(),
@@ -43,5 +54,17 @@ mod tests {
         assert_eq!(readable(&fds, Duration::from_secs(60)).unwrap(), [true, false]);
         drop(d);
         assert_eq!(readable(&fds, Duration::from_secs(60)).unwrap(), [true, true]);
+    }
+
+    #[test]
+    fn says_who_takes_something() {
+        let (read, write) = std::io::pipe().unwrap();
+        assert!(writable(write.as_fd(), Duration::from_secs(60)).unwrap());
+        // As much as it takes while nobody reads.
+        while writable(write.as_fd(), Duration::ZERO).unwrap() {
+            (&write).write_all(&[0; 4096]).unwrap();
+        }
+        drop(read);
+        assert!(writable(write.as_fd(), Duration::from_secs(60)).unwrap());
     }
 }

@@ -34,7 +34,7 @@ pub(crate) use frame::payload_of;
 use ssh::{Carrier, Configured, LinkLoad, Nth};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -420,7 +420,7 @@ pub(crate) fn answer(
 ) -> Result<Option<Peer>, Error> {
     const NAME: &str = "the client";
     let mut read = Bounded { file: File::from(read), timeouts };
-    let mut write = File::from(write);
+    let mut write = Bounded { file: File::from(write), timeouts };
     let lost = |e| Error { code: Code::Lost, ..Error::os(Op::Answer, NAME, e) };
     let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
     let mut dialogue = Dialogue::server();
@@ -447,7 +447,7 @@ pub(crate) fn answer(
             _ => break first,
         }
     };
-    let (read, write) = (OwnedFd::from(read.file), OwnedFd::from(write));
+    let (read, write) = (OwnedFd::from(read.file), OwnedFd::from(write.file));
     if first.first() == Some(&kind::JOIN) {
         let message = Message::decode(kind::JOIN, first.get(1..).unwrap_or_default());
         let Ok(Message::Join { secret, path, index }) = message else {
@@ -485,25 +485,45 @@ fn get_of(first: &[u8], begins: &dyn Fn(&Message<'_>, u64) -> bool) -> Option<Ve
     begins(&message, most).then_some(frame)
 }
 
-/// A descriptor before it becomes a stream's: silence is borne no longer here than there.
+/// A descriptor before it becomes a stream's: silence is borne no longer here than there, and neither is one who takes nothing.
 struct Bounded {
     file: File,
     timeouts: Timeouts,
 }
 
-impl Read for Bounded {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+impl Bounded {
+    /// Waits until `is_ready` says so, and no longer than the other side is waited for.
+    fn wait(&self, is_ready: impl Fn(BorrowedFd<'_>, Duration) -> io::Result<bool>) -> io::Result<()> {
         let until = Instant::now() + self.timeouts.dead;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if fastcopy::poll::readable(&[self.file.as_fd()], left)?.contains(&true) {
-                return self.file.read(buf);
+            if is_ready(self.file.as_fd(), left)? {
+                return Ok(());
             }
             // A signal ends a poll early.
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.wait(|fd, left| Ok(fastcopy::poll::readable(&[fd], left)?.contains(&true)))?;
+        self.file.read(buf)
+    }
+}
+
+impl Write for Bounded {
+    /// What is said before the first request is short: where a pipe can be written to, all of it fits.
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.wait(fastcopy::poll::writable)?;
+        self.file.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -781,6 +801,30 @@ mod tests {
             assert_eq!(answered.err().unwrap().code, Code::Lost, "{} bytes", said.len());
             drop(here);
         }
+    }
+
+    /// What it is answered fills the pipe, and it says more and more: no silence, and nobody that reads.
+    #[test]
+    fn a_client_that_takes_no_answer_is_left() {
+        let (read, mut says) = std::io::pipe().unwrap();
+        let (hears, write) = std::io::pipe().unwrap();
+        let ping = frames_of(&Message::Ping { token: 7 }).unwrap();
+        let room = rustix::pipe::fcntl_getpipe_size(&write).unwrap();
+        let client = std::thread::spawn(move || {
+            // Two pipes full, and what is under way.
+            says.write_all(&[hello(OURS), ping.repeat(4 * room / ping.len())].concat())
+        });
+        let timeouts = Timeouts { dead: Duration::from_millis(50), ..Timeouts::WIRE };
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let fds = (OwnedFd::from(read), OwnedFd::from(write));
+            let answered = answer(fds.0, fds.1, OURS, &|_, _| false, &[], timeouts);
+            told.send(answered.err().map(|e| e.code))
+        });
+        let answered = tells.recv_timeout(Duration::from_secs(60));
+        assert_eq!(answered.expect("it waits without end"), Some(Code::Lost));
+        assert!(client.join().unwrap().is_err(), "it has let go");
+        drop(hears);
     }
 
     /// The line is down, and no process that holds its pipes knows: a thread is stuck in a read, one in a write.
