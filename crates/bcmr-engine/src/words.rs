@@ -582,6 +582,7 @@ Reason {
     TooLongForPlan = 611,
     AwaitsUndone = 612,
     NotBelowRoot = 613,
+    ReceiptTooLarge = 614,
     TreeUnasked = 760,
     PlanWithoutWay = 761,
     PlanMergesHere = 762,

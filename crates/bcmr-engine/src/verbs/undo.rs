@@ -28,8 +28,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a receipt, at most: some millions of names. A sixteenth of it where a client names what is read, and may have put it there (V7).
+/// Bytes of a receipt, at most: some millions of names.
 const RECEIPT_BYTES_MAX: u64 = 2 << 30;
+/// The same where a client names what is read, and may have put it there (V7).
+const CLIENTS_RECEIPT_BYTES_MAX: u64 = 64 << 20;
+/// And lines of that: each may be short, and takes some hundred bytes once it is understood.
+const CLIENTS_RECEIPT_LINES_MAX: usize = 1 << 20;
 
 /// Undoes what a receipt says.
 ///
@@ -113,8 +117,15 @@ fn read(reach: &Reach, path: &Path) -> Result<(Dir, ReceiptHead, Vec<KeptLine>)>
     let dir = reach.open(above).map_err(|e| Error { op: Op::ReadReceipt, path: path.to_owned(), ..e })?;
     let mut text = Vec::new();
     let file = File::from(dir.open_file(name.as_name()).map_err(fail)?);
-    let most = if reach.is_confined() { RECEIPT_BYTES_MAX / 16 } else { RECEIPT_BYTES_MAX };
-    file.take(most).read_to_end(&mut text).map_err(fail)?;
+    let (bytes_max, lines_max) = match reach.is_confined() {
+        true => (CLIENTS_RECEIPT_BYTES_MAX, CLIENTS_RECEIPT_LINES_MAX),
+        false => (RECEIPT_BYTES_MAX, usize::MAX),
+    };
+    file.take(bytes_max + 1).read_to_end(&mut text).map_err(fail)?;
+    // A part of it would undo what was done first, and leave what was done last.
+    if text.len() as u64 > bytes_max || text.iter().filter(|byte| **byte == b'\n').count() > lines_max {
+        return Err(Error::ours(Code::Limit, Op::ReadReceipt, path, Reason::ReceiptTooLarge));
+    }
     let (head, lines) = kept::parse(&text).ok_or_else(none)?;
     Ok((dir, head, lines))
 }

@@ -613,6 +613,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::OldKeptThere => "what was there is kept there; to undo it all, run bcmr undo {0}",
         Reason::NotBelowRoot => "what it is about is not below the root of this server",
+        Reason::ReceiptTooLarge => "it says more than is undone at once; a bcmr that has no root takes more",
         Reason::TreeUnasked => "the tree of a plan was said of no list of names to one place",
         Reason::PlanWithoutWay => "the plan is of another machine, and how to get there was not said",
         Reason::PlanMergesHere => "only on one machine is a tree put into a destination that is there",

@@ -2,6 +2,8 @@
 
 use super::peer::*;
 use crate::common::*;
+use bcmr_engine::error::Code;
+use bcmr_wire::handshake::{self, Features, wide};
 use bcmr_wire::message::{Keeping, Message, OldThings, Target, kind};
 use bcmr_wire::policy::flags;
 use std::os::unix::fs::symlink;
@@ -35,6 +37,35 @@ fn guarded<T: Send>(place: &Place, title: &str, script: impl FnOnce(&mut Wire) -
     let (found, _) = place.serve(title, ROOT, script);
     assert_eq!(before, place.around(), "{title}: something outside the root has changed");
     found
+}
+
+/// V7: a receipt that a client has written, with more lines, or more bytes, than are undone for it.
+#[test]
+fn a_receipt_without_end() {
+    let ours = Features { wide: ALL.wide | wide::UNDO, ..ALL };
+    let asked = |place: &Place, what: &str| {
+        let (code, _) = place.serve(what, &["--root", "DST", "--read-only"], |w| {
+            w.say(&Message::Hello(handshake::hello(ours, [8; 32], b"peer", None)));
+            w.until(kind::WELCOME);
+            w.say(&Message::Undo { path: b"receipt", flags: 1 });
+            match w.hear().unwrap().message() {
+                Message::Error(trouble) => Code::of_number(trouble.code),
+                other => panic!("{what}: {other:?}"),
+            }
+        });
+        code
+    };
+    let head = b"bcmr receipt 1\ndestination\t7\t/d\nkept\t.\n";
+    let line = [&b"-\tz\t"[..], &[b'y'; 60_000], b"\n"].concat();
+    for (what, line, count, code) in [
+        ("short lines", &b"-\tz\ty\n"[..], 1 << 20, Code::Limit),
+        ("long lines", &line[..], 1200, Code::Limit),
+        ("the twin", b"-\tz\ty\n", 100, Code::Refused),
+    ] {
+        let place = fenced();
+        std::fs::write(place.dst().join("receipt"), [&head[..], &line.repeat(count)].concat()).unwrap();
+        assert_eq!(asked(&place, what), code, "{what}");
+    }
 }
 
 /// Sends one directory with one file; whether the server was content.
