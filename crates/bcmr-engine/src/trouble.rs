@@ -69,7 +69,11 @@ impl TroubleBuf {
             (None, Some(source)) if errno == 0 => NoteBuf::of(&source.to_string().into()),
             _ => NoteBuf::default(),
         };
-        let path = error.path.as_os_str().as_bytes().iter().copied().take(PATH_BYTES).collect();
+        let path = match error.op {
+            // It names the other side, who is the one that reads it.
+            Op::TalkTo => Vec::new(),
+            _ => error.path.as_os_str().as_bytes().iter().copied().take(PATH_BYTES).collect(),
+        };
         TroubleBuf { code: error.code.number(), op: error.op.number(), path, note, errno }
     }
 
@@ -112,6 +116,14 @@ pub(crate) fn error_of(trouble: &Trouble<'_>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A connection's error names the other side, and that is the one which is told.
+    #[test]
+    fn who_is_told_is_not_named() {
+        let e = Error::ours(Code::Protocol, Op::TalkTo, "the client", Reason::NoGreeting);
+        let told = error_of(&TroubleBuf::of(&e).trouble());
+        assert_eq!((told.op, told.path, told.note), (Op::TalkTo, PathBuf::new(), e.note));
+    }
 
     #[test]
     fn what_is_said_arrives_as_it_was() {

@@ -3,7 +3,7 @@
 //! Must not know what is sent over them.
 
 use super::features::offered;
-use super::talk::{await_answer, send, shown_path};
+use super::talk::{await_answer, error_there, send};
 use crate::alter::OwnersBy;
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Event, Watch};
@@ -93,8 +93,7 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
         Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
         // Without them it works as well, only slower.
         Message::Error(trouble) => {
-            let e = error_of(&trouble);
-            watch.front.event(Event::Warning(Error { path: shown_path(address, &e.path), ..e }));
+            watch.front.event(Event::Warning(error_there(address, &trouble)));
             return Ok(());
         }
         _ => return Err(Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::NoToken)),

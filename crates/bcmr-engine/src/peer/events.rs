@@ -3,6 +3,7 @@
 //! Must not know who shows them, nor how they are worded.
 
 use super::questions::RemoteQuestions;
+use super::talk::blamed_on;
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch, note};
 use crate::peer::reply::Reply;
@@ -97,12 +98,8 @@ impl ClientObserver<'_> {
 
     fn trouble(&self, trouble: &Trouble<'_>) -> Error {
         let e = error_of(trouble);
-        if is_of_source(&e) {
-            let mut path = std::ffi::OsString::from(&self.source_prefix);
-            path.push(&e.path);
-            return Error { path: path.into(), ..e };
-        }
-        Error { path: self.there(trouble.path), ..e }
+        let prefix = if is_of_source(&e) { &self.source_prefix } else { &self.prefix };
+        blamed_on(prefix, e)
     }
 }
 

@@ -3,13 +3,12 @@
 //! Must not know what is done with the names. A path that is there under this very name means itself, whatever is in it.
 
 use super::features::OURS;
-use super::talk::{ask_info, await_answer, send, shown_path, unexpected};
+use super::talk::{ask_info, await_answer, error_there, send, shown_path, unexpected};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{self, Peer, Terms};
-use crate::trouble::error_of;
 use bcmr_wire::handshake::{Features, wide};
 use bcmr_wire::limits::OPERANDS_MAX;
 use bcmr_wire::message::Message;
@@ -147,10 +146,7 @@ impl Asking<'_> {
                     self.few(address, names.len())?;
                 }
                 Message::Done => return Ok(names),
-                Message::Error(trouble) => {
-                    let e = error_of(&trouble);
-                    return Err(Error { path: shown_path(address, &e.path), ..e });
-                }
+                Message::Error(trouble) => return Err(error_there(address, &trouble)),
                 _ => return Err(unexpected(address)),
             }
         }

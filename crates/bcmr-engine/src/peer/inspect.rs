@@ -3,7 +3,7 @@
 //! Must not know how any answer is shown.
 
 use super::features::{OURS, offered_by_receiver};
-use super::talk::{await_answer, no_stream, send, send_frames, shown_path, split_by_greeting, unexpected};
+use super::talk::{await_answer, error_there, no_stream, send, send_frames, split_by_greeting, unexpected};
 use crate::alter::OwnersBy;
 use crate::error::{Code, Error, Result};
 use crate::event::Cancel;
@@ -12,7 +12,6 @@ use crate::policy::FilterSpec;
 use crate::remote::{Address, Way};
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{self, Terms};
-use crate::trouble::error_of;
 use crate::verbs::look::{Listing, Usage};
 use bcmr_wire::handshake::{Features, wide};
 use bcmr_wire::message::{self, Message};
@@ -63,10 +62,7 @@ fn ask(
             Err(e) => break Err(e),
         };
         match frame.message() {
-            Ok(Message::Error(trouble)) => {
-                let e = error_of(&trouble);
-                break Err(Error { path: shown_path(address, &e.path), ..e });
-            }
+            Ok(Message::Error(trouble)) => break Err(error_there(address, &trouble)),
             Ok(message) => match each(message) {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
@@ -201,15 +197,12 @@ pub fn remove(
     let frame = await_answer(&peer, &Cancel::new())?;
     let gone = match frame.message()? {
         Message::Used { files, dirs, unreadable, .. } => {
-            for e in unreadable.iter().map(error_of) {
-                failed(Error { path: shown_path(address, &e.path), ..e });
+            for trouble in &unreadable {
+                failed(error_there(address, trouble));
             }
             Ok((files, dirs))
         }
-        Message::Error(trouble) => {
-            let e = error_of(&trouble);
-            Err(Error { path: shown_path(address, &e.path), ..e })
-        }
+        Message::Error(trouble) => Err(error_there(address, &trouble)),
         _ => Err(unexpected(address)),
     };
     drop(frame);
@@ -239,10 +232,7 @@ pub fn make_directory(address: &Address, way: &Way, parents: bool) -> Result<()>
         match frame.message()? {
             Message::Ok { .. } => Ok(None),
             Message::Info(entry) => Ok(Some(entry.kind)),
-            Message::Error(trouble) => {
-                let e = error_of(&trouble);
-                Err(Error { path: shown_path(address, &e.path), ..e })
-            }
+            Message::Error(trouble) => Err(error_there(address, &trouble)),
             _ => Err(unexpected(address)),
         }
     };
@@ -287,8 +277,8 @@ pub fn usage(
         |path| Message::Usage { path, numbers: filter.numbers() },
         |message| match message {
             Message::Used { files, dirs, bytes, allocated, unreadable } => {
-                for e in unreadable.iter().map(error_of) {
-                    failed(Error { path: shown_path(address, &e.path), ..e });
+                for trouble in &unreadable {
+                    failed(error_there(address, trouble));
                 }
                 found = Some(Usage { files, dirs, bytes, allocated });
                 Ok(true)

@@ -11,7 +11,7 @@ use super::client::{
 use super::events::{ClientObserver, summary_of};
 use super::features::{needed_of_sender, offered};
 use super::policy_wire::{Lists, policy_out};
-use super::talk::{await_answer, is_absent, prefix, send, shown_path};
+use super::talk::{await_answer, error_there, is_absent, prefix, send, shown_path};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::peer::asked::{Asked, Kinds};
@@ -24,7 +24,6 @@ use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::ssh::LinkLoad;
 use crate::transport::stream::{Inbox, Outbox, Stream};
 use crate::transport::{self, Peer, Terms};
-use crate::trouble::error_of;
 use crate::verbs::snapshot;
 use bcmr_wire::frame;
 use bcmr_wire::handshake::{Features, caps, guarantees};
@@ -343,12 +342,10 @@ impl Relaying<'_> {
             kind::OPERAND => self.expected(&frame.message()?)?,
             kind::TROUBLE => {
                 if let Message::Trouble(trouble) = frame.message()? {
-                    let e = error_of(&trouble);
-                    let path = shown_path(self.source, &e.path);
                     if let Ok((asked, ..)) = self.asked.lock().as_deref() {
-                        asked.refused(&e.path);
+                        asked.refused(Path::new(OsStr::from_bytes(trouble.path)));
                     }
-                    self.observer.failed(&Error { path, ..e });
+                    self.observer.failed(&error_there(self.source, &trouble));
                 }
             }
             kind::FOUND => {
@@ -361,8 +358,7 @@ impl Relaying<'_> {
             }
             kind::ERROR => {
                 if let Message::Error(trouble) = frame.message()? {
-                    let e = error_of(&trouble);
-                    return Err(Error { path: shown_path(self.source, &e.path), ..e });
+                    return Err(error_there(self.source, &trouble));
                 }
             }
             // Its last word, after the summary.

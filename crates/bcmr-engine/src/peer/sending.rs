@@ -14,6 +14,7 @@ use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::stream::{Inbox, Outbox, Stream};
 use bcmr_wire::message::kind;
 use bcmr_wire::state::State;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -139,5 +140,9 @@ pub(crate) fn send_all(
     let outs: Vec<&dyn Out> = outs.iter().map(|o| o as &dyn Out).collect();
     let pulse = peer.streams.first().map(Stream::pulse).unwrap_or_default();
     let sender = Push { policy, how, observer, cancel, pulse: &pulse, outs: &outs };
-    with_merged_frames(&peer.streams, |feed| push(&sender, what, feed))
+    with_merged_frames(&peer.streams, |feed| push(&sender, what, feed)).map_err(|e| match e.op {
+        // The sender knows that the receiver broke the rules, and not what it is called.
+        Op::TalkTo if e.path.as_os_str().is_empty() => Error { path: PathBuf::from(&peer.name), ..e },
+        _ => e,
+    })
 }

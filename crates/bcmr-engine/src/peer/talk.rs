@@ -9,7 +9,8 @@ use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::stream::Stream;
 use crate::transport::{self, Peer};
 use crate::trouble::error_of;
-use bcmr_wire::message::{Entry, Message};
+use bcmr_wire::message::{Entry, Message, Trouble};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,9 +33,24 @@ pub(super) fn prefix(address: &Address) -> String {
 
 /// A path of the other machine as it is shown.
 pub(super) fn shown_path(address: &Address, path: &Path) -> PathBuf {
-    let mut shown = std::ffi::OsString::from(prefix(address));
+    let mut shown = OsString::from(prefix(address));
     shown.push(path);
     shown.into()
+}
+
+/// What the other machine says went wrong there, with its path as it is shown.
+pub(super) fn error_there(address: &Address, trouble: &Trouble<'_>) -> Error {
+    blamed_on(&prefix(address), error_of(trouble))
+}
+
+/// The same, of the one whose paths have this `prefix`. What has no path is about the whole of it.
+pub(super) fn blamed_on(prefix: &str, e: Error) -> Error {
+    let mut path = OsString::from(prefix);
+    if e.path.as_os_str().is_empty() {
+        path = prefix.strip_suffix(':').unwrap_or(prefix).into();
+    }
+    path.push(&e.path);
+    Error { path: path.into(), ..e }
 }
 
 /// Sends one message on the first stream.
@@ -76,10 +92,7 @@ pub(super) fn ask_info<T>(
     let frame = await_answer(peer, cancel)?;
     match frame.message()? {
         Message::Info(entry) => take(&entry),
-        Message::Error(trouble) => {
-            let e = error_of(&trouble);
-            Err(Error { path: shown_path(address, &e.path), ..e })
-        }
+        Message::Error(trouble) => Err(error_there(address, &trouble)),
         _ => Err(unexpected(address)),
     }
 }

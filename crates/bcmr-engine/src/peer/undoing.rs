@@ -4,14 +4,13 @@
 
 use super::events::{ClientObserver, summary_of};
 use super::features::OURS;
-use super::talk::{await_answer, prefix, send, shown_path};
+use super::talk::{await_answer, error_there, prefix, send, shown_path};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Compared, Event, Summary, Watch};
 use crate::remote::{Address, Way};
 use crate::sender::out::{Counted, SendObserver};
 use crate::transport::ssh::LinkLoad;
 use crate::transport::{self, Peer, Terms};
-use crate::trouble::error_of;
 use bcmr_wire::handshake::{Features, wide};
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::undo as flag;
@@ -71,10 +70,7 @@ fn undone(peer: &Peer, receipt: &Address, dry_run: bool, watch: Watch<'_>) -> Re
             Message::Summary { counts, codes, cancelled } => {
                 return Ok(summary_of(&Counted { counts, codes, cancelled, gone }));
             }
-            Message::Error(trouble) => {
-                let e = error_of(&trouble);
-                return Err(Error { path: shown_path(receipt, &e.path), ..e });
-            }
+            Message::Error(trouble) => return Err(error_there(receipt, &trouble)),
             _ => return Err(Error::ours(Code::Protocol, Op::TalkTo, &receipt.host, Reason::AnswerToAnother)),
         }
     }

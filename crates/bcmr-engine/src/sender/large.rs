@@ -33,7 +33,7 @@ pub(super) struct Breach(pub(super) Error);
 
 /// Why a message of the receiver breaks the rules.
 pub(super) fn breach(note: impl Into<Note>) -> Breach {
-    Breach(Error::ours(Code::Protocol, Op::Understand, "receiver", note))
+    Breach(Error::ours(Code::Protocol, Op::TalkTo, "", note))
 }
 
 /// Whether a message of the receiver kept the rules.

@@ -3,6 +3,7 @@
 use super::peer::*;
 use super::server::in_words;
 use crate::common::*;
+use bcmr_engine::error::{Code, Op, Reason};
 use bcmr_wire::message::{DirState, Event, Message, Note, Taken, Time, Trouble, kind};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -137,6 +138,30 @@ fn content_for_a_new_name_comes_unasked_and_an_end_that_is_known_needs_no_word()
             assert!(w.until(kind::DONE).is_some());
         });
         outcome.ok();
+    }
+}
+
+/// What breaks the rules is said of the machine, and of no path on it.
+#[test]
+fn who_broke_the_rules_is_named() {
+    for op in [None, Some(Op::Receive), Some(Op::TalkTo)] {
+        let outcome = stocked().attack("who", PUT, |w| {
+            w.transfer();
+            w.until(kind::OPERAND);
+            match op {
+                // A batch that was not offered.
+                None => w.say(&Message::Wants { batch: 77, entries: vec![0] }),
+                Some(op) => w.say(&Message::Error(Trouble {
+                    code: Code::Protocol.number(),
+                    op: op.number(),
+                    note: Note { reason: Reason::NotSendersMessage.number(), about: vec![(0, b"Answer")] },
+                    ..Trouble::default()
+                })),
+            };
+            w.hold();
+        });
+        let said = outcome.failed().said();
+        assert!(said.contains("'host'") && !said.contains("'host:"), "{op:?}: {said}");
     }
 }
 
