@@ -13,7 +13,7 @@ use crate::held_stat;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::dest::DestDir;
-use crate::receiver::kept::{Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
+use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::{land, plan, tree};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
@@ -39,9 +39,17 @@ const OWED_MAX: usize = 64;
 /// Where things are kept.
 pub(crate) enum KeptIn {
     /// In a new directory of this one for each run, by the names that they had.
-    Backup { dir: Dir, shown: PathBuf },
+    Backup { dir: Dir, shown: PathBuf, names: NamesDest },
     /// In the user's trash, each by a name of its own; receipts are elsewhere.
     Trash(Trash),
+}
+
+/// How a receipt names the destination.
+pub(crate) enum NamesDest {
+    /// By where it is in the whole machine.
+    Whole,
+    /// By the way from the receipt: who may read it is not to be told what is above both.
+    FromReceipt,
 }
 
 /// A trash, as freedesktop.org's specification has it.
@@ -98,7 +106,7 @@ impl Aside {
         privileged: Privileged,
     ) -> Result<Aside> {
         let (dir, at) = match &kept_in {
-            KeptIn::Backup { dir, shown } => (dir, shown.clone()),
+            KeptIn::Backup { dir, shown, .. } => (dir, shown.clone()),
             KeptIn::Trash(trash) => (&trash.dir, trash.receipts_shown.clone()),
         };
         let own = Aside::guard((dir, &at), (dest, shown))?;
@@ -354,6 +362,13 @@ impl Aside {
                 (&trash.receipts_shown, true, PathBuf::from(std::ffi::OsString::from_vec(whole)))
             }
         };
+        let dest = match &self.kept_in {
+            KeptIn::Backup { names: NamesDest::FromReceipt, .. } => {
+                let from = dir.whereabouts()?.into_bytes();
+                kept::way(Path::new(OsStr::from_bytes(&from)), &self.dest)
+            }
+            _ => self.dest.clone(),
+        };
         let receipt = named(RECEIPT)?;
         let mut run = KeptRun {
             receipt: File::from(land::new_file(&dir, receipt.as_name(), 0o600)?),
@@ -366,7 +381,7 @@ impl Aside {
             serial: 1,
             now,
         };
-        let (dest, ino, privileged) = (self.dest.clone(), self.dest_info.ino, self.privileged);
+        let (ino, privileged) = (self.dest_info.ino, self.privileged);
         let head = ReceiptHead { dest, ino, store, trash, privileged };
         run.write_lines(&head.lines())?;
         run.write(Done::Stayed(WasLike::of(&self.dest_info)), &Node::Root(PathBuf::new()), None)?;

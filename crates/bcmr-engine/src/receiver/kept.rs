@@ -8,7 +8,7 @@ use crate::tabbed::{put, taken};
 use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What a receipt begins with.
 const HEAD: &str = "bcmr receipt 1";
@@ -18,7 +18,8 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// What a receipt is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiptHead {
-    /// The directory that was changed, and its inode's number.
+    /// The directory that was changed, and its inode's number. One that does not begin with `/` is the way from the directory
+    /// that the receipt is in.
     pub(crate) dest: PathBuf,
     pub(crate) ino: u64,
     /// What is kept is below this; relative to the directory that the receipt is in.
@@ -177,9 +178,29 @@ impl<'l> Fields<'l> {
     }
 }
 
+/// The way from one directory to another, of which both paths are whole.
+pub(crate) fn way(from: &Path, to: &Path) -> PathBuf {
+    let common = from.components().zip(to.components()).take_while(|(from, to)| from == to).count();
+    let up = from.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(to.components().skip(common)).collect()
+}
+
+/// Where it leads from a directory; `None`: above what that one's path begins with.
+pub(crate) fn at_end(from: &Path, way: &Path) -> Option<PathBuf> {
+    way.components().try_fold(from.to_owned(), |mut at, part| match part {
+        Component::ParentDir => at.pop().then_some(at),
+        Component::Normal(name) => {
+            at.push(name);
+            Some(at)
+        }
+        Component::CurDir => Some(at),
+        Component::RootDir | Component::Prefix(_) => None,
+    })
+}
+
 /// A path of names below a directory, none of which leads out of it.
 fn is_below(path: &Path) -> bool {
-    path.components().all(|part| matches!(part, std::path::Component::Normal(_)))
+    path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 impl ReceiptHead {
@@ -339,6 +360,24 @@ mod tests {
 
     fn written() -> Vec<u8> {
         lines().iter().fold(head().lines(), |text, line| [text, line.line()].concat())
+    }
+
+    #[test]
+    fn a_way_leads_there_and_not_above_where_it_begins() {
+        for (from, to, by) in [
+            ("/r/kept/run", "/r/d", "../../d"),
+            ("/r/d/kept/run", "/r/d", "../.."),
+            ("/kept/run", "/", "../.."),
+            ("/r/kept/run", "/r", "../.."),
+        ] {
+            let (from, to) = (Path::new(from), Path::new(to));
+            assert_eq!(way(from, to), Path::new(by));
+            assert_eq!(at_end(from, Path::new(by)).as_deref(), Some(to));
+        }
+        assert_eq!(at_end(Path::new("kept/run"), Path::new("../../d")), Some("d".into()));
+        for (from, by) in [("kept/run", "../../../r/d"), ("/r", "../../d"), ("kept", "/d")] {
+            assert_eq!(at_end(Path::new(from), Path::new(by)), None, "{by}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{CopyPolicy, Old};
-use crate::receiver::aside::{Aside, KeptIn, Trash};
+use crate::receiver::aside::{Aside, KeptIn, NamesDest, Trash};
 use crate::receiver::land;
 use crate::sender::operand::Reach;
 use crate::verbs::operands::{self, DestLink, Place, Resolved, Where};
@@ -29,7 +29,11 @@ pub(crate) fn aside(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Result<
     let shown = dest.node.path();
     let kept_in = match &policy.old {
         Old::Goes => return Ok(None),
-        Old::Backup(path) => KeptIn::Backup { dir: backup(reach, path)?, shown: path.clone() },
+        Old::Backup(path) => KeptIn::Backup {
+            dir: backup(reach, path)?,
+            shown: path.clone(),
+            names: if reach.is_confined() { NamesDest::FromReceipt } else { NamesDest::Whole },
+        },
         Old::Trash { home, receipts, ahead } => {
             let trash = trash(&dest.dir, home, receipts, (*ahead, policy.me));
             let fail = |e| Error { note: Some(Reason::NoTrash.into()), ..Error::os(Op::KeepOld, &shown, e) };

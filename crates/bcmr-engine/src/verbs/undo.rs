@@ -35,6 +35,9 @@ const CLIENTS_RECEIPT_BYTES_MAX: u64 = 64 << 20;
 /// And lines of that: each may be short, and takes some hundred bytes once it is understood.
 const CLIENTS_RECEIPT_LINES_MAX: usize = 1 << 20;
 
+/// Bytes of a path that the kernel takes, with the NUL behind it.
+const PATH_MAX: usize = 4096;
+
 /// Undoes what a receipt says.
 ///
 /// # Errors
@@ -51,7 +54,7 @@ pub fn undo(request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
 pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
     let (beside, head, lines) = read(reach, &request.receipt)?;
     let shown = &request.receipt;
-    let (dest, dest_shown) = destination(reach, &head, shown)?;
+    let (dest, dest_shown) = destination(reach, &head, (&beside, shown))?;
     // What a receipt names in a directory of its own is named from where the receipt is.
     let (store, store_shown) = match head.trash {
         true => (Dir::open(&head.store), head.store.as_path()),
@@ -93,19 +96,55 @@ pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) ->
     Ok(undoing.tally.summary())
 }
 
-/// The directory that a receipt is about, and what it is called by who may reach it.
-fn destination(reach: &Reach, head: &ReceiptHead, receipt: &Path) -> Result<(Dir, PathBuf)> {
-    let fail = |e| Error::os(Op::OpenTargetDirectory, &head.dest, e);
-    let Reach::Below(root) = reach else {
-        return Ok((Dir::open(&head.dest).map_err(fail)?, head.dest.clone()));
+/// The directory that a receipt is about, and what it is called by who may reach it. The receipt is in `beside`.
+fn destination(
+    reach: &Reach,
+    head: &ReceiptHead,
+    (beside, receipt): (&Dir, &Path),
+) -> Result<(Dir, PathBuf)> {
+    let refuse = |why| move || Error::ours(Code::Refused, Op::Undo, receipt, why);
+    let outside = refuse(Reason::NotBelowRoot);
+    let whole = |dir: &Dir| -> Result<PathBuf> {
+        let path = dir.whereabouts().map_err(|e| Error::os(Op::ReadReceipt, receipt, e))?;
+        Ok(PathBuf::from(std::ffi::OsString::from_vec(path.into_bytes())))
     };
-    // A receipt says where it is in the whole machine; what is not below the root is not even looked for, and there is no trash.
-    let top = root.whereabouts().map_err(|e| Error::os(Op::ReadReceipt, receipt, e))?;
-    let top = PathBuf::from(std::ffi::OsString::from_vec(top.into_bytes()));
-    let below = head.dest.strip_prefix(&top).ok().filter(|_| !head.trash);
-    let outside = || Error::ours(Code::Refused, Op::Undo, receipt, Reason::NotBelowRoot);
+    let Reach::Below(root) = reach else {
+        let mut dest = head.dest.clone();
+        if dest.is_relative() {
+            dest = kept::at_end(&whole(beside)?, &dest).ok_or_else(refuse(Reason::NoReceipt))?;
+        }
+        let opened = Dir::open(&dest).map_err(|e| Error::os(Op::OpenTargetDirectory, &dest, e))?;
+        return Ok((opened, dest));
+    };
+    // There is no trash.
+    if head.trash {
+        return Err(outside());
+    }
+    if head.dest.is_absolute() {
+        return below_whole(reach, head).ok_or_else(outside);
+    }
+    // What leads above the root is not even looked for, whatever is there.
+    let (top, here) = (whole(root)?, whole(beside)?);
+    let below = here.strip_prefix(&top).ok().and_then(|here| kept::at_end(here, &head.dest));
     let shown = Path::new("/").join(below.ok_or_else(outside)?);
     Ok((reach.open(&shown)?, shown))
+}
+
+/// Where it is below the root what a receipt names in the whole machine: older servers wrote that. No answer may depend on
+/// where the root lies, so it is known by its inode, whatever names go before.
+fn below_whole(reach: &Reach, head: &ReceiptHead) -> Option<(Dir, PathBuf)> {
+    let mut rest = head.dest.components();
+    while rest.next().is_some() {
+        // The kernel takes no longer path.
+        let below = rest.as_path();
+        if below.as_os_str().len() < PATH_MAX
+            && let Ok(dir) = reach.dir(below)
+            && dir.info().is_ok_and(|info| info.ino == head.ino)
+        {
+            return Some((dir, Path::new("/").join(below)));
+        }
+    }
+    None
 }
 
 /// The directory that the receipt is in, and what it says.

@@ -320,20 +320,41 @@ fn a_confined_server_undoes_below_its_root() {
     let would = run(&reads, "-nv").ok();
     assert!(would.out.contains("/d/gone") && !would.out.contains("root"), "{}", would.out);
     run(&reads, "-v").code(8).says("only lets read");
-    // A client may have written a receipt itself: what it is about is looked for below the root alone.
+    // A client may have written a receipt itself: what it is about is looked for below the root alone, and where the root lies
+    // is not told by any answer.
     let written = text(&kept.join("receipt"));
+    let above = tmp.path().to_string_lossy().into_owned();
+    assert!(written.contains("\t../../d\n") && !written.contains(&above), "{written}");
     tmp.file("out/a", "outside");
     let (own, out) = (tmp.p("root/d"), tmp.p("out"));
-    for to in [out.clone(), tmp.p("root/../out")] {
-        let forged = written.replace(&*own.to_string_lossy(), &to.to_string_lossy());
-        let forged = forged.replace(&inode(&own).to_string(), &inode(&to).to_string());
-        assert_ne!(forged, written);
-        fs::write(kept.join("receipt"), forged).unwrap();
-        let ran = run(&walled, "-v").one_of(&[1, 8]);
-        assert!(to != out || ran.err.contains("not below the root"), "{}", ran.err);
+    let about = |to: &str, ino| {
+        let forged = written.replace("\t../../d\n", &format!("\t{to}\n"));
+        fs::write(kept.join("receipt"), forged.replace(&inode(&own).to_string(), &format!("{ino}"))).unwrap();
+    };
+    for (to, ino) in [
+        (format!("{above}/out"), inode(&out)),
+        (format!("{above}/root/../out"), inode(&out)),
+        ("../../../out".into(), inode(&out)),
+        ("../../../root/d".into(), inode(&own)),
+        (format!("{above}/root/e"), inode(&own)),
+        (format!("{above}/root/d"), inode(&own) + 1),
+        ("/no/such/d/e".into(), inode(&own)),
+    ] {
+        about(&to, ino);
+        let ran = run(&walled, "-v").code(8);
+        assert!(ran.err.contains("not below the root"), "{to}: {}", ran.err);
         assert_eq!((text(&out.join("a")).as_str(), names(&out).len(), names(&own).len()), ("outside", 1, 1));
     }
-    fs::write(kept.join("receipt"), written).unwrap();
+    // As older servers named it, wherever their root was.
+    for top in [&above, "/elsewhere"] {
+        about(&format!("{top}/root/d"), inode(&own));
+        let would = run(&reads, "-nv").ok();
+        assert!(would.out.contains("/d/gone") && !would.out.contains("root"), "{}", would.out);
+    }
+    fs::write(kept.join("receipt"), &written).unwrap();
+    // Who may go everywhere finds it as well.
+    let would = bcmr(["undo", "-nv"]).args([kept.join("receipt")]).run().ok();
+    assert!(would.out.contains(&*own.join("gone").to_string_lossy()), "{}", would.out);
     assert_eq!(names(&tmp.p("root/d")), ["a"]);
     run(&walled, "-v").ok();
     assert_eq!(text(&tmp.p("root/d/a")), "root/d/a");
