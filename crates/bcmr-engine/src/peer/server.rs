@@ -474,8 +474,8 @@ impl Serving {
             }
             Message::Undo { path, flags } => self.undo(peer, path, *flags),
             Message::Streams { count } => {
-                let count = (*count).min(limits::STREAMS_MAX);
-                let door = JoinListener::open(&self.request.meeting, count, &peer.name, Timeouts::WIRE)?;
+                let further = (peer.streams.len(), *count);
+                let door = JoinListener::open(&self.request.meeting, further, &peer.name, Timeouts::WIRE)?;
                 let path = door.path().as_os_str().as_bytes().to_vec();
                 let token = Message::Token { secret: *door.secret(), path: &path };
                 let answered = answer(stream, &token);

@@ -44,23 +44,32 @@ pub(crate) struct JoinListener {
     thread: Option<JoinHandle<()>>,
 }
 
+/// How many streams more may come where `count` are asked for, and so many are there with the first.
+fn further(there: usize, count: u64) -> Result<u64, Error> {
+    match STREAMS_MAX.saturating_sub(there.saturating_sub(1) as u64) {
+        0 => Err(Error::ours(Code::Protocol, Op::Join, "", Reason::TooManyStreams)),
+        left => Ok(count.min(left)),
+    }
+}
+
 impl JoinListener {
-    /// Waits, in a thread of its own, for the streams 1 to `count` of the peer called `name`. The socket is made in a
+    /// Waits, in a thread of its own, for the streams 1 to `count` of the peer called `name`, or for fewer where some beside
+    /// the first are `there`. The socket is made in a
     /// fresh directory below the first of `bases` that lets us.
     ///
     /// # Errors
-    /// Nowhere a socket, no randomness, no thread.
+    /// Nowhere a socket, no randomness, no thread, or all streams are there.
     pub(crate) fn open(
         bases: &[PathBuf],
-        count: u64,
+        (there, count): (usize, u64),
         name: &str,
         timeouts: Timeouts,
     ) -> Result<JoinListener, Error> {
         let told = |e| Error::os(Op::WaitForFurtherConnectionsOf, name, e);
+        let count = further(there, count)?;
         let secret = fastcopy::process::secret().map_err(told)?;
         let meeting = Arc::new(RendezvousSocket::open(bases).map_err(told)?);
         // Room for all of them: the thread never waits for the taker.
-        let count = count.min(STREAMS_MAX);
         let (give, joined) = sync_channel(count as usize);
         let inside = Arc::clone(&meeting);
         let peer = name.to_owned();
@@ -262,7 +271,7 @@ mod tests {
     fn door(count: u64) -> (tempfile::TempDir, Vec<PathBuf>, JoinListener) {
         let tmp = tempfile::tempdir().unwrap();
         let bases = vec![tmp.path().to_owned()];
-        let door = JoinListener::open(&bases, count, "the client", Timeouts::WIRE).unwrap();
+        let door = JoinListener::open(&bases, (1, count), "the client", Timeouts::WIRE).unwrap();
         (tmp, bases, door)
     }
 
@@ -272,6 +281,15 @@ mod tests {
             Heard::Ended => panic!("ended"),
             Heard::Nothing => panic!("hangs"),
         }
+    }
+
+    #[test]
+    fn what_is_there_counts() {
+        assert_eq!(further(1, 7).ok(), Some(7));
+        assert_eq!(further(1, u64::MAX).ok(), Some(STREAMS_MAX));
+        assert_eq!(further(3, STREAMS_MAX).ok(), Some(STREAMS_MAX - 2));
+        let all = STREAMS_MAX as usize + 1;
+        assert_eq!(further(all, 1).err().map(|e| e.code), Some(Code::Protocol));
     }
 
     #[test]
