@@ -26,6 +26,12 @@ const IGNORE_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Files of rules in the tree. Of one directory's the last that matches decides.
 pub(crate) const RULE_FILES: [&[u8]; 2] = [b".gitignore", b".bcmrignore"];
 
+/// Bytes of lines that are rules, in the files of a directory and of all above it: compiled they take a thousand times as
+/// much (V7).
+const RULE_BYTES_MAX: usize = 256 << 10;
+/// What a line counts beside its own bytes.
+const RULE_LINE_BYTES: usize = 16;
+
 /// Bytes that all regular expressions may take once they are compiled.
 const REGEX_BYTES_MAX: usize = 8 << 20;
 /// Bytes that each thread may put aside while it matches them.
@@ -121,6 +127,8 @@ pub(crate) struct Ignores {
     reach: Option<usize>,
     /// Components of that directory's own path below the operand.
     depth: usize,
+    /// What its rules and all above them count.
+    rule_bytes: usize,
     above: Option<Arc<Ignores>>,
 }
 
@@ -303,7 +311,7 @@ impl Filter {
         if text.is_empty() {
             return Ok(above.cloned());
         }
-        Ok(compiled(&String::from_utf8_lossy(&text), depth, above).or_else(|| above.cloned()))
+        Ok(compiled(&String::from_utf8_lossy(&text), depth, above)?.or_else(|| above.cloned()))
     }
 }
 
@@ -329,10 +337,20 @@ fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// The rules of one directory; `None` when it has none.
-fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> Option<Arc<Ignores>> {
+///
+/// # Errors
+/// They are more, or take more, than there may be: none of them may be left out, as it may be the one that keeps something.
+fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> std::io::Result<Option<Arc<Ignores>>> {
+    let is_rule = |line: &&str| !line.starts_with('#') && !line.trim_end().is_empty();
+    let rule_bytes = above.map_or(0, |above| above.rule_bytes)
+        + text.lines().filter(is_rule).map(|line| line.len() + RULE_LINE_BYTES).sum::<usize>();
+    if rule_bytes > RULE_BYTES_MAX {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    let built = |rules: &GitignoreBuilder| rules.build().map_err(std::io::Error::other);
     let mut all = GitignoreBuilder::new("");
     let (mut about_names, mut reach) = (Vec::new(), Some(0));
-    for line in text.lines() {
+    for line in text.lines().filter(is_rule) {
         // As git does: a line that makes no pattern is passed over. A brace without its other half is itself.
         let Some(line) = classes::plain(line) else { continue };
         let line = if all.add_line(None, &line).is_ok() {
@@ -349,16 +367,17 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> Option<Ar
             one => reach = reach.zip(one).map(|(a, b): (usize, usize)| a.max(b)),
         }
     }
-    let all = all.build().ok()?;
+    let all = built(&all)?;
     let names = if reach == Some(0) {
         None
     } else {
         let mut names = GitignoreBuilder::new("");
-        about_names.iter().try_for_each(|line| names.add_line(None, line).map(drop)).ok()?;
-        Some(names.build().ok()?)
+        let added = about_names.iter().try_for_each(|line| names.add_line(None, line).map(drop));
+        added.map_err(std::io::Error::other)?;
+        Some(built(&names)?)
     };
-    let here = Ignores { all, names, reach, depth, above: above.cloned() };
-    (!here.all.is_empty()).then(|| Arc::new(here))
+    let here = Ignores { all, names, reach, depth, rule_bytes, above: above.cloned() };
+    Ok((!here.all.is_empty()).then(|| Arc::new(here)))
 }
 
 /// Names below an operand as a relative path.
@@ -493,7 +512,7 @@ mod tests {
             let is_dir = next(2) == 0;
             let mut chain: Option<Arc<Ignores>> = None;
             for (depth, text) in chosen.iter().enumerate() {
-                chain = compiled(text, depth, chain.as_ref()).or(chain);
+                chain = compiled(text, depth, chain.as_ref()).unwrap().or(chain);
             }
             let filter = Filter { gitignore: true, ..Filter::all() };
             let whole = chosen.iter().enumerate().rev().find_map(|(depth, text)| {
@@ -518,12 +537,32 @@ mod tests {
         let work = |levels: usize| {
             let mut chain = None;
             for depth in 0..levels {
-                chain = compiled("*.o\n/build\nsrc/*.tmp\n", depth, chain.as_ref());
+                chain = compiled("*.o\n/build\nsrc/*.tmp\n", depth, chain.as_ref()).unwrap();
             }
             let path: PathBuf = std::iter::repeat_n("d", levels - 1).chain(["name.c"]).collect();
             Ignores::asked(chain.as_ref(), &path).map(|(_, asked)| asked.as_os_str().len()).sum::<usize>()
         };
         assert!(work(400) <= 2 * work(200), "{} {}", work(200), work(400));
         assert!(work(200) <= 200 * "d/name.c".len(), "{}", work(200));
+    }
+
+    /// V7: what only says something does not count, and what stands above does.
+    #[test]
+    fn rules_have_a_bound() {
+        let lines = RULE_BYTES_MAX / (1 + RULE_LINE_BYTES);
+        let too_many = |text: &str, above: Option<&Arc<Ignores>>| match compiled(text, 0, above) {
+            Ok(_) => false,
+            Err(e) => e.kind() == std::io::ErrorKind::FileTooLarge,
+        };
+        assert!(too_many(&"?\n".repeat(lines + 1), None));
+        let long = RULE_BYTES_MAX - RULE_LINE_BYTES + 1;
+        assert!(too_many(&format!("{}\n", "a".repeat(long)), None));
+        let said = format!("{}*.o\n", "# why\n\n  \n".repeat(lines));
+        let above = compiled(&said, 0, None).unwrap().unwrap();
+        assert_eq!(above.rule_bytes, 3 + RULE_LINE_BYTES);
+        let half = "?\n".repeat(lines / 2 + 1);
+        let mut above = Arc::into_inner(above).unwrap();
+        above.rule_bytes = RULE_BYTES_MAX / 2;
+        assert!(too_many(&half, Some(&Arc::new(above))));
     }
 }
