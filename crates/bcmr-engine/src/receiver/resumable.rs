@@ -16,7 +16,7 @@ use crate::policy::Resume;
 use crate::receiver::recorder::{Log, Recorder, Records};
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
-use crate::stage::Home;
+use crate::stage::{self, Home};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -51,7 +51,7 @@ pub(crate) struct Want<'a> {
     pub(crate) checkpoint_bytes: u64,
     pub(crate) holes: Holes,
     pub(crate) threads: usize,
-    /// The user who runs this: no other user's leftovers are used.
+    /// The user who runs this: no other user's leftovers are used, see [`owner_of_new`].
     pub(crate) me: u32,
     /// Pages are dropped behind the copy.
     pub(crate) leave: Option<Leave>,
@@ -215,7 +215,7 @@ fn begin<D: Disk>(
     part: Name<'_>,
     session_name: Name<'_>,
 ) -> Result<Begun<D>, Fault> {
-    let (session, found) = open_session(disk, dir, want, session_name)?;
+    let (session, found, owner) = open_session(disk, dir, want, session_name)?;
     let (read, unreadable) = match &found {
         SessionFound::New => (None, false),
         SessionFound::Damaged => (None, true),
@@ -231,7 +231,7 @@ fn begin<D: Disk>(
         Some(file) => Some(disk.file_info(file).map_err(dest(Op::StatUnfinished))?),
         None => None,
     };
-    let start = decide(read, unreadable, stage_info.as_ref(), &want.info, options(want), want.me);
+    let start = decide(read, unreadable, stage_info.as_ref(), &want.info, options(want), owner);
     match (start, stage, found) {
         (Start::Behind { blocks, bytes }, Some(file), SessionFound::Read(s)) => {
             let log = Log { bytes: s.bytes, sum: s.sum };
@@ -256,13 +256,28 @@ enum SessionFound {
     Read(Session),
 }
 
-/// Opens or makes the session and locks it: the holder of the lock may touch the stage.
+/// The owner that a new file gets in `dir`: that of the mount and not the user who runs this on exfat, CIFS and many a FUSE file
+/// system, and another one where a server maps root to such a user.
+fn owner_of_new<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<u32> {
+    let file = match disk.unnamed_file(dir, 0o600) {
+        Ok(file) => file,
+        Err(_) => {
+            let name = stage::random().ok_or(io::ErrorKind::InvalidInput)?;
+            let file = disk.create_file(dir, name.as_name(), 0o600)?;
+            disk.remove_file(dir, name.as_name())?;
+            file
+        }
+    };
+    disk.file_info(&file).map(|info| info.uid)
+}
+
+/// Opens or makes the session and locks it: the holder of the lock may touch the stage. Returns whose both must be as well.
 fn open_session<D: Disk>(
     disk: &D,
     dir: &D::Dir,
     want: &Want<'_>,
     name: Name<'_>,
-) -> Result<(D::File, SessionFound), Fault> {
+) -> Result<(D::File, SessionFound, u32), Fault> {
     let fail = dest(Op::OpenSessionOf);
     let tries = if want.source.file().is_some() { LOCK_TRIES } else { LOCK_TRIES_FAR };
     let mut patience = tries;
@@ -301,19 +316,22 @@ fn open_session<D: Disk>(
             continue;
         }
         // With a second name it may be any user's file, and it is about to be written to.
-        if info.kind != Kind::File || info.uid != want.me || info.nlink != 1 {
+        if info.kind != Kind::File || info.uid != owner || info.nlink != 1 {
             disk.remove_tree(dir, name).map_err(&fail)?;
             continue;
         }
         if new || info.size == 0 {
-            return Ok((file, SessionFound::New));
+            return Ok((file, SessionFound::New, owner));
         }
         // No more than a session of this source can hold: a huge file is not one.
         let mut bytes = vec![0; info.size.min(session::bytes_max(want.info.size)) as usize];
         let n = disk.read_at(&file, 0, &mut bytes).map_err(&fail)?;
         bytes.truncate(n);
+        // What was made just now has the owner that such files get here.
+        let owner =
+            if new || info.uid == want.me { info.uid } else { owner_of_new(disk, dir).map_err(&fail)? };
         let found = session::decode(&bytes).map_or(SessionFound::Damaged, SessionFound::Read);
-        return Ok((file, found));
+        return Ok((file, found, owner));
     }
     Err(Fault::ours(Side::Dest, Op::OpenSessionOf, Code::Refused, Reason::TakenAwayByOthers))
 }

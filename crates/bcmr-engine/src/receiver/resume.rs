@@ -16,14 +16,14 @@ pub(crate) enum Start {
     Behind { blocks: usize, bytes: u64 },
 }
 
-/// Decides. `stage` is what lies under the stage's name; `me` the user who runs this.
+/// Decides. `stage` is what lies under the stage's name, `owner` whose it must be.
 pub(crate) fn decide(
     session: Option<&Session>,
     unreadable: bool,
     stage: Option<&Info>,
     source: &Info,
     options: u32,
-    me: u32,
+    owner: u32,
 ) -> Start {
     let fresh = |why| Start::Fresh(Some(why));
     let Some(session) = session else {
@@ -39,7 +39,7 @@ pub(crate) fn decide(
     if stage.kind != Kind::File || stage.id() != session.header.stage || stage.nlink != 1 {
         return fresh(Reason::UnfinishedIsAnother);
     }
-    if stage.uid != me {
+    if stage.uid != owner {
         return fresh(Reason::UnfinishedOfAnotherUser);
     }
     let blocks = session.blocks.len();

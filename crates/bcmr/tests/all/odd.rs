@@ -2,7 +2,7 @@
 //! there, and none is said to have arrived that another has replaced.
 
 use crate::common::remote::*;
-use crate::common::{in_slice, is_root, python, script, sliced};
+use crate::common::{self, in_slice, is_root, python, script, sliced};
 use crate::table::{at, bcmr, look, plant, scratch};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -259,6 +259,29 @@ fn one_name_is_one_name() {
     fs::write(at(&here, "list"), "Makefile\nd/x\nMakefile\nd\n").unwrap();
     bcmr(&format!("copy -r --files-from list s {m}/listed"), here.path()).exits(0);
     assert_eq!(contents(&odd.at.join("listed")).len(), 2);
+}
+
+/// Where all files belong to one user, whoever makes them, a copy that was stopped goes on; and what another owner has
+/// planted elsewhere is not gone on with (`foreign_owners_are_not_gone_on_with`).
+#[test]
+fn sessions_where_all_belongs_to_one_owner() {
+    let top = scratch();
+    let Some(odd) = Odd::new("sessions_where_all_belongs_to_one_owner", at(&top, "m"), "one-owner") else {
+        return;
+    };
+    let here = scratch();
+    plant(here.path(), "z s 9000000");
+    for mode in ["-C", "-s"] {
+        let words = format!("copy {mode} --checkpoint-size=4M --json s {}/{mode}", odd.at.display());
+        let words: Vec<&str> = words.split(' ').collect();
+        // 8.5 MiB, in the units of a shell's limit.
+        common::bcmr_after("ulimit -c 0; ulimit -f 17408", &words).cwd(here.path()).run().code(6);
+        let ran = common::bcmr(&words).cwd(here.path()).run().ok();
+        assert!(ran.out.contains(r#""bytes":8388608,"repaired":0"#), "{mode}: {}", ran.out);
+        assert_eq!(fs::read(at(&here, "s")).unwrap(), fs::read(odd.at.join(mode)).unwrap());
+        fs::remove_file(odd.at.join(mode)).unwrap();
+        assert_eq!(common::names(&odd.at), [""; 0]);
+    }
 }
 
 /// Where no rename leaves alone what is there, directories get their names all the same, and nothing is replaced that
