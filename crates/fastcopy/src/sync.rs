@@ -46,17 +46,35 @@ fn mapped(fd: impl AsFd, offset: u64, length: u64) -> Option<io::Result<()>> {
     Some(synced.and(unmapped.map_err(io::Error::from)))
 }
 
-/// `fsync`: data and metadata of a file, or the names in a directory; on macOS `F_FULLFSYNC`.
+/// `fsync`: data and metadata of a file, or the names in a directory; on macOS `F_FULLFSYNC`. Of an `O_PATH` handle, as of a
+/// directory that may be written but not read, [`filesystem`].
 pub fn all(fd: impl AsFd) -> io::Result<()> {
     #[cfg(target_os = "macos")]
     return retry(|| rustix::fs::fcntl_fullfsync(fd.as_fd()));
     #[cfg(not(target_os = "macos"))]
-    retry(|| rustix::fs::fsync(fd.as_fd()))
+    or_by_new_file(&fd, retry(|| rustix::fs::fsync(fd.as_fd())))
 }
 
 /// `syncfs`: everything of the file system that holds `fd`, other writers' data included.
 pub fn filesystem(fd: impl AsFd) -> io::Result<()> {
-    retry(|| rustix::fs::syncfs(fd.as_fd()))
+    or_by_new_file(&fd, retry(|| rustix::fs::syncfs(fd.as_fd())))
+}
+
+/// What a sync came to; where that is an `O_PATH` handle of a directory (EBADF: nothing was synced), what `syncfs` of a file comes
+/// to that is made in it without a name, for which the rights to write and to pass are enough.
+fn or_by_new_file(dir: impl AsFd, synced: io::Result<()>) -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags, openat, syncfs};
+    match synced {
+        Err(e) if e.raw_os_error() == Some(libc::EBADF) => {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            let mode = Mode::RUSR | Mode::WUSR;
+            match retry(|| openat(dir.as_fd(), c".", flags, mode)) {
+                Ok(file) => retry(|| syncfs(&file)),
+                Err(_) => Err(e),
+            }
+        }
+        other => other,
+    }
 }
 
 /// `sync_file_range(SYNC_FILE_RANGE_WRITE)`: starts writing a range out (a length of 0: to the end of the file) and does

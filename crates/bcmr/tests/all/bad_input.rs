@@ -338,6 +338,47 @@ fn a_read_only_destination_is_named_and_nothing_is_lost() {
     assert_eq!(std::fs::read(tmp.p("own/a")).unwrap(), b"content of a");
 }
 
+/// A directory that takes new names and is not listed, as a drop box or a spool.
+#[test]
+fn a_directory_that_may_be_written_but_not_read() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    let own = |path: &Path| std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    let closed = tmp.dir("dst/sub");
+    chmod(&closed, 0o1733);
+    for name in 1..=5 {
+        tmp.file(format!("src/sub/{name}"), "new");
+        own(&tmp.file(format!("dst/sub/{name}"), "old"));
+    }
+    // As many as are synced by one call.
+    bcmr_as(NOBODY, &tmp, [o("copy"), o("-rT"), s(&tmp.p("src")), s(&tmp.p("dst"))]).run().ok();
+    for name in 1..=5 {
+        assert_eq!(std::fs::read(closed.join(name.to_string())).unwrap(), b"new");
+    }
+    tmp.file("big", noise(1, 9 << 20));
+    let copies = ["copy --sync", "copy -C --checkpoint-size=4M", "copy --sync -C --checkpoint-size=4M -V"];
+    for (n, words) in copies.into_iter().enumerate() {
+        let to = closed.join(format!("copied {n}"));
+        bcmr_as(NOBODY, &tmp, words.split(' ')).args([tmp.p("big"), to.clone()]).run().ok();
+        assert_eq!(std::fs::metadata(&to).unwrap().len(), 9 << 20);
+    }
+    let list = closed.join("list");
+    let files = [list.clone(), tmp.p("src/sub/1"), closed.join("listed")];
+    bcmr_as(NOBODY, &tmp, ["copy", "--manifest"]).args(files).run().ok();
+    assert!(list.exists());
+    for (n, words) in ["move", "move --sync", "mv"].into_iter().enumerate() {
+        for from in [&tmp, &Tmp::beneath(Path::new("/dev/shm"))] {
+            let name = format!("moved {n} {}", from.path().starts_with("/dev/shm"));
+            chmod(&from.dir("from"), 0o777);
+            own(&from.file(format!("from/{name}"), "moved"));
+            let files = [from.p("from").join(&name), closed.clone()];
+            bcmr_as(NOBODY, &tmp, words.split(' ')).args(files).run().ok();
+            assert_eq!(std::fs::read(closed.join(&name)).unwrap(), b"moved");
+            assert!(!from.p("from").join(&name).exists());
+        }
+    }
+}
+
 // ---- no space ----
 
 fn fills_up(room: &Path, tmp: &Tmp, make_room: impl FnOnce()) {
