@@ -283,6 +283,8 @@ pub(crate) struct Nature {
     pub(crate) names_all: bool,
     /// Those who make such files in one directory wait for each other.
     pub(crate) unnamed_wait: bool,
+    /// Nothing is read past the page cache.
+    pub(crate) only_cached: bool,
 }
 
 /// The disk.
@@ -939,6 +941,9 @@ impl Files for Model {
     }
 
     fn direct(&self, file: &Handle) -> io::Result<Handle> {
+        if self.state().nature.only_cached {
+            return Err(os(errno::EINVAL));
+        }
         Ok(self.handle(file.id))
     }
 

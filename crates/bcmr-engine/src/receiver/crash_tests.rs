@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod proof {
     use crate::blocks::BLOCK_BYTES;
-    use crate::disk::model::{Asked, Image, Lie, ME, Model, PLAIN, ROOT, Rng, Trouble, What};
+    use crate::disk::model::{Asked, Image, Lie, ME, Model, Nature, PLAIN, ROOT, Rng, Trouble, What};
     use crate::disk::{Attributes, Body, Bytes, Dirs, Files, Fill, Job, Placement};
     use crate::error::Code;
     use crate::node::Node;
@@ -176,6 +176,7 @@ mod proof {
             threads: scene.threads,
             me: ME,
             leave: None,
+            past_cache: scene.verify == Verify::Direct,
             observe: &|_| true,
             met: &|_| (),
             work: None,
@@ -223,6 +224,7 @@ mod proof {
                 threads: 1,
                 me: ME,
                 leave: None,
+                past_cache: false,
                 observe: &observe,
                 met: &|_| (),
                 work: None,
@@ -231,6 +233,59 @@ mod proof {
         };
         assert_eq!(fills(true), Ok(()));
         assert_eq!(fills(false), Err(Code::Refused));
+    }
+
+    /// Lands the scene's file; `observe` is asked whether to go on. Returns the bytes that were there already.
+    fn landed(model: &Model, scene: &Scene, observe: &(dyn Fn(u64) -> bool + Sync)) -> Result<u64, Code> {
+        let root = Node::root(Path::new("dst"));
+        let dest = DestDir::existing(model, model.root(), root, None, &scene.policy()).unwrap();
+        let name = NameBuf::new(NAME).unwrap();
+        let name = name.as_name();
+        let source = &scene.source;
+        let want = Want {
+            name,
+            home: dest.home,
+            info: source.info,
+            source,
+            resume: scene.resume,
+            checkpoint_bytes: CHECKPOINT_BYTES,
+            holes: scene.holes,
+            threads: scene.threads,
+            me: ME,
+            leave: None,
+            past_cache: scene.verify == Verify::Direct,
+            observe,
+            met: &|_| (),
+            work: None,
+        };
+        let here = Dir::open(Path::new("/")).unwrap();
+        let attributes = Attributes::At(&here, name);
+        let mut job = Job::new(name, Placement::Final, source.info, None, Body::Special, attributes);
+        let went = land_resumable(model, &mut (), &dest, &mut job, &want, scene.verify);
+        job.fault.map_or(Ok(went.map_or(0, |went| went.resumed)), |fault| Err(fault.code))
+    }
+
+    /// A stop while what landed is read back costs the reading alone, and what cannot be proved is not copied.
+    #[test]
+    fn what_is_not_read_back_stays() {
+        let asked = std::sync::atomic::AtomicU64::new(0);
+        let ask = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut scene = Scene::new(Resume::Proved, Holes::Fill, false);
+        landed(&scene.disk(), &scene, &|_| ask() < u64::MAX).unwrap();
+        for verify in [Verify::Cached, Verify::Direct] {
+            scene.verify = verify;
+            let copies = asked.swap(0, std::sync::atomic::Ordering::Relaxed);
+            let model = scene.disk();
+            assert_eq!(landed(&model, &scene, &|_| ask() < copies), Err(Code::Interrupted), "{verify:?}");
+            assert_eq!(landed(&model, &scene, &|_| true), Ok(SIZE as u64), "{verify:?}");
+            assert!(is_new(&model.cached(), &scene), "{verify:?}");
+            no_litter(&model.cached()).unwrap();
+            asked.store(copies, std::sync::atomic::Ordering::Relaxed);
+        }
+        let model = scene.disk();
+        model.nature(Nature { only_cached: true, ..Nature::default() });
+        assert_eq!(landed(&model, &scene, &|bytes| bytes == 0), Err(Code::Unsupported));
+        no_litter(&model.cached()).unwrap();
     }
 
     fn is_new(image: &Image, scene: &Scene) -> bool {

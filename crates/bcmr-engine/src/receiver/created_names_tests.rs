@@ -24,6 +24,7 @@ mod proof {
         forgets: false,
         names_all: false,
         unnamed_wait: false,
+        only_cached: false,
     };
 
     fn name(text: &str) -> NameBuf {

@@ -140,10 +140,11 @@ pub(crate) fn land_resumable<D: Disk>(
     let proves = if verify == Verify::Off { None } else { at(|work| &work.verifying) };
     let proved = match verify {
         Verify::Off => Ok(()),
-        Verify::Cached => resumable::read_back(disk, want, &filled, false),
         // S8: every block is on stable storage since its record.
-        Verify::Direct => resumable::read_back(disk, want, &filled, true),
+        Verify::Cached | Verify::Direct => resumable::read_back(disk, want, &filled),
     };
+    // What could not be read back, or was not because of a stop, is recorded and proved by the next run; what differs is not.
+    let stays = proved.as_ref().is_err_and(|fault| fault.code != Code::Mismatch);
     drop(proves);
     if let Some(work) = want.work.filter(|_| verify != Verify::Off && proved.is_ok()) {
         work.verifying.did(1, 0);
@@ -168,7 +169,9 @@ pub(crate) fn land_resumable<D: Disk>(
         disk.forget(file, 0, 0);
     }
     commit(disk, dest, jobs);
-    let finished = if job.fault.is_none() {
+    let finished = if stays {
+        Ok(())
+    } else if job.fault.is_none() {
         // R3 before the session goes: without it, the next run would believe the final name.
         disk.sync_dir(dir)
             .and_then(|()| disk.remove_file(dir, session_name.as_name()))

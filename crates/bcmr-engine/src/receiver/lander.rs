@@ -724,6 +724,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             threads,
             me: self.policy.me,
             leave,
+            past_cache: self.policy.verify == Verify::Direct,
             observe: &observe,
             met: &|bytes| progress.was_there(bytes),
             work: Some(&progress.work),

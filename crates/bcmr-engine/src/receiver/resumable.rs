@@ -56,6 +56,8 @@ pub(crate) struct Want<'a> {
     /// Pages are dropped behind the copy.
     pub(crate) leave: Option<Leave>,
     pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
+    /// It is read back past the page cache.
+    pub(crate) past_cache: bool,
     /// Told of bytes that were there already.
     pub(crate) met: &'a (dyn Fn(u64) + Sync),
     /// Where it is counted how long each phase takes.
@@ -108,7 +110,7 @@ struct Begun<D: Disk> {
 ///
 /// # Errors
 /// On a cancel, a full disk or a read error stage and session stay, for the next run. When the source changed or a
-/// sync failed (R5) both are removed.
+/// sync failed (R5) both are removed, and where nothing is recorded and there are no direct reads to prove it by.
 pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<FilledPart<D>, Fault> {
     let names = want.home.part(want.name).zip(want.home.session(want.name));
     let Some((part, session_name)) = names else {
@@ -127,6 +129,15 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
     };
     let (resumed, restarted) = (begun.bytes, begun.restarted);
     match run(disk, want, &begun) {
+    // Asked before anything is copied.
+    if want.past_cache
+        && let Err(e) = disk.direct(&begun.file)
+    {
+        if begun.bytes == 0 {
+            abandon(disk, dir, part.as_name(), session_name.as_name())?;
+        }
+        return Err(no_direct(e));
+    }
         Ok((blocks, repaired)) => {
             let hash = (want.resume != Resume::Fast).then(|| whole_hash(&blocks, want.info.size)).flatten();
             let Begun { file, session, .. } = begun;
@@ -681,20 +692,14 @@ fn fast_stretch<D: Disk>(
     Ok(blocks)
 }
 
-/// Reads the whole stage back and compares it with what was read from the source (`-V`).
-/// `past_cache`: from stable storage (`-V=direct`), or not at all.
-pub(crate) fn read_back<D: Disk>(
-    disk: &D,
-    want: &Want<'_>,
-    filled: &FilledPart<D>,
-    past_cache: bool,
-) -> Result<(), Fault> {
+/// Reads the whole stage back, from stable storage (`-V=direct`) or not, and compares it with what was read from the source.
+pub(crate) fn read_back<D: Disk>(disk: &D, want: &Want<'_>, filled: &FilledPart<D>) -> Result<(), Fault> {
     let info = disk.file_info(&filled.file).map_err(dest(Op::StatUnfinished))?;
     let mismatch = || Fault::ours(Side::Dest, Op::Verify, Code::Mismatch, Reason::NotWhatWasRead);
     if info.size != want.info.size {
         return Err(mismatch());
     }
-    let direct = if past_cache { Some(disk.direct(&filled.file).map_err(no_direct)?) } else { None };
+    let direct = if want.past_cache { Some(disk.direct(&filled.file).map_err(no_direct)?) } else { None };
     on_blocks(0..filled.blocks.len() as u64, want.threads, |block| {
         let cv = match &direct {
             Some(file) => {
