@@ -3,7 +3,7 @@
 //! Must not know which of them should be kept. See xattr(7).
 
 use crate::dir::{Dir, Name};
-use crate::meta::{or_by_path, proc_path};
+use crate::meta::{Kind, or_by_path, proc_path};
 use crate::retry::retry;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::XattrFlags;
@@ -21,7 +21,7 @@ pub enum Of<'a> {
     /// A handle's, `O_PATH` or not.
     Handle(BorrowedFd<'a>),
     /// A name's own in a directory, a link's included, by `/proc/self/fd/N/name` and the `l` calls: for what is never
-    /// opened.
+    /// opened. Where there is no `/proc`, a file or directory is opened all the same, and a link or special file has none.
     At(&'a Dir, Name<'a>),
 }
 
@@ -73,6 +73,23 @@ fn grown(buffer: &mut Vec<u8>, mut call: impl FnMut(&mut [u8]) -> io::Result<usi
     }
 }
 
+/// What a call by the path of [`Of::At`] came to; where there is no `/proc` to make one of (ENOENT of a name that is there), what the
+/// call by a handle comes to.
+fn or_by_handle<T>(
+    dir: &Dir,
+    name: Name<'_>,
+    by_path: io::Result<T>,
+    by_handle: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+) -> io::Result<T> {
+    match by_path {
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => match dir.stat(name)?.kind {
+            Kind::File | Kind::Dir => by_handle(dir.open_file(name)?.as_fd()),
+            _ => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        },
+        other => other,
+    }
+}
+
 /// No attributes here at all, by this file system's word.
 fn unsupported(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
@@ -86,7 +103,8 @@ fn list(of: Of<'_>, names: &mut Vec<u8>) -> io::Result<usize> {
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
-            grown(names, |b| retry(|| rustix::fs::llistxattr(&path, &mut *b)))
+            let listed = grown(names, |b| retry(|| rustix::fs::llistxattr(&path, &mut *b)));
+            or_by_handle(dir, name, listed, |fd| list(Of::Handle(fd), names))
         }
     }
 }
@@ -110,7 +128,10 @@ pub fn get<'b>(of: Of<'_>, attr: &CStr, value: &'b mut Vec<u8>) -> io::Result<Op
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
-            grown(value, |b| retry(|| rustix::fs::lgetxattr(&path, attr, &mut *b)))
+            let got = grown(value, |b| retry(|| rustix::fs::lgetxattr(&path, attr, &mut *b)));
+            or_by_handle(dir, name, got, |fd| {
+                grown(value, |b| retry(|| rustix::fs::fgetxattr(fd, attr, &mut *b)))
+            })
         }
     };
     match got {
@@ -132,7 +153,8 @@ pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
-            retry(|| rustix::fs::lsetxattr(&path, attr, value, XattrFlags::empty()))
+            let set = retry(|| rustix::fs::lsetxattr(&path, attr, value, XattrFlags::empty()));
+            or_by_handle(dir, name, set, |fd| self::set(Of::Handle(fd), attr, value))
         }
     }
 }
@@ -149,7 +171,8 @@ pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
         }
         Of::At(dir, name) => {
             let path = Of::path(dir, name)?;
-            retry(|| rustix::fs::lremovexattr(&path, attr))
+            let removed = retry(|| rustix::fs::lremovexattr(&path, attr));
+            or_by_handle(dir, name, removed, |fd| self::remove(Of::Handle(fd), attr))
         }
     };
     match removed {

@@ -379,6 +379,29 @@ fn a_directory_that_may_be_written_but_not_read() {
     }
 }
 
+/// Where no `/proc` is mounted, what goes by its paths elsewhere goes by handles.
+#[test]
+fn files_are_replaced_without_proc() {
+    needs!(is_root() && has_tool("unshare"), "a namespace of one's own needs root and unshare");
+    let tmp = Tmp::new();
+    let note = |path: &Path| {
+        rustix::fs::setxattr(path, "user.note", b"kept", rustix::fs::XattrFlags::empty()).is_ok()
+    };
+    for (n, words) in ["copy", "copy -p", "mv", "move --force", "cp -a"].into_iter().enumerate() {
+        let (new, old) = (tmp.file(format!("{n}/new"), "new"), tmp.file(format!("{n}/old"), "old one"));
+        let noted = note(&old);
+        let line = format!("mount -t tmpfs none /proc && exec \"$0\" {words} \"$@\"");
+        let words = [o("-m"), o("sh"), o("-c"), o(&line), o(BCMR), s(&new), s(&old)];
+        let ran = Line::new(Path::new("unshare")).args(words).run().ok();
+        assert_eq!(ran.err, "", "{n}");
+        assert_eq!(std::fs::read(&old).unwrap(), b"new", "{n}");
+        if n == 0 && noted {
+            let mut value = [0; 8];
+            assert_eq!(rustix::fs::getxattr(&old, "user.note", &mut value).ok(), Some(4));
+        }
+    }
+}
+
 // ---- no space ----
 
 fn fills_up(room: &Path, tmp: &Tmp, make_room: impl FnOnce()) {
