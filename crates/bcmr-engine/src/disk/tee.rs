@@ -28,6 +28,8 @@ use std::sync::{Mutex, PoisonError};
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
 /// Room is reserved so far ahead of content whose size is only the sender's word.
 const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
+/// So much of a hole is hashed before it is asked whether to stop.
+const HOLE_BYTES: u64 = 16 * BLOCK_BYTES;
 
 /// What was copied.
 pub(super) struct Hashed {
@@ -157,6 +159,24 @@ fn hash_blocks(
     Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size))
 }
 
+/// Hashes a hole as the zeros that it stands for, which may take as long as reading a disk does.
+fn hash_hole(
+    hasher: &mut blake3::Hasher,
+    bytes: u64,
+    observe: &(dyn Fn(u64) -> bool + Sync),
+) -> Result<(), Fault> {
+    let mut left = bytes;
+    while left > 0 {
+        let step = left.min(HOLE_BYTES);
+        hash_zeros(hasher, step);
+        left -= step;
+        if !observe(0) {
+            return Err(Fault::interrupted());
+        }
+    }
+    Ok(())
+}
+
 /// Copies all of `from` to `to` and hashes it.
 pub(super) fn copy(
     from: &Source<'_>,
@@ -192,7 +212,7 @@ pub(super) fn copy(
         if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all) };
     for extent in extents {
         if extent.start > at {
-            hash_zeros(&mut hasher, extent.start - at);
+            hash_hole(&mut hasher, extent.start - at, observe)?;
             at = extent.start;
         }
         // The last stretch is read to the end of the file, whatever the size said: procfs says 0.
@@ -218,7 +238,7 @@ pub(super) fn copy(
         }
     }
     if at < from.size && holey && !is_short {
-        hash_zeros(&mut hasher, from.size - at);
+        hash_hole(&mut hasher, from.size - at, observe)?;
         at = from.size;
         ends_in_hole = true;
     }
@@ -613,6 +633,24 @@ mod tests {
         let read = std::fs::read(dir.path().join("source")).unwrap();
         assert_eq!((done.bytes, done.hash), (cut, blake3::hash(&read)));
         assert_eq!(std::fs::read(dir.path().join("landed")).unwrap(), read);
+    }
+
+    #[test]
+    fn who_says_stop_need_not_wait_for_a_hole() {
+        let dir = tempfile::tempdir().unwrap();
+        let holes = std::fs::File::create_new(dir.path().join("source")).unwrap();
+        holes.set_len(4 * HOLE_BYTES).unwrap();
+        let source = OwnedFd::from(std::fs::File::open(dir.path().join("source")).unwrap());
+        let landed = std::fs::File::create_new(dir.path().join("landed")).unwrap();
+        let from = Source { fd: source.as_fd(), dev: 0, size: 4 * HOLE_BYTES, blocks: 0 };
+        let (sparse, stream, read_back, cache) = (Sparse::Auto, false, false, Cache::Keep);
+        let how = Teeing { sparse, stream, threads: 1, preallocate: false, read_back, cache };
+        let to = Dest { fd: landed.as_fd(), dev: 0 };
+        let asked = std::sync::atomic::AtomicU64::new(0);
+        let stop = |_| asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0;
+        let done = copy(&from, &to, how, &mut Scratch::new(), &stop);
+        assert_eq!(done.err().map(|fault| fault.code), Some(Code::Interrupted));
+        assert_eq!(asked.into_inner(), 1);
     }
 
     /// A file that comes over a wire, which the sender did not hash on the way.
