@@ -5,7 +5,7 @@
 
 use crate::blocks::{
     Aligned, BLOCK_BYTES, Cv, aligned, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of,
-    fill_block, on_blocks, on_blocks_with, whole_hash,
+    fill_block, in_pieces, on_blocks, on_blocks_with, whole_hash,
 };
 use crate::disk::tee::no_direct;
 use crate::disk::uncached::Leave;
@@ -20,8 +20,9 @@ use crate::stage::{self, Home};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use fastcopy::sparse::Extents;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -55,9 +56,9 @@ pub(crate) struct Want<'a> {
     pub(crate) me: u32,
     /// Pages are dropped behind the copy.
     pub(crate) leave: Option<Leave>,
-    pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
     /// It is read back past the page cache.
     pub(crate) past_cache: bool,
+    pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
     /// Told of bytes that were there already.
     pub(crate) met: &'a (dyn Fn(u64) + Sync),
     /// Where it is counted how long each phase takes.
@@ -128,7 +129,6 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
         }
     };
     let (resumed, restarted) = (begun.bytes, begun.restarted);
-    match run(disk, want, &begun) {
     // Asked before anything is copied.
     if want.past_cache
         && let Err(e) = disk.direct(&begun.file)
@@ -138,6 +138,7 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
         }
         return Err(no_direct(e));
     }
+    match run(disk, want, &begun) {
         Ok((blocks, repaired)) => {
             let hash = (want.resume != Resume::Fast).then(|| whole_hash(&blocks, want.info.size)).flatten();
             let Begun { file, session, .. } = begun;
@@ -326,6 +327,9 @@ fn open_session<D: Disk>(
         if named.is_none_or(|n| n.id() != info.id()) {
             continue;
         }
+        // What was made just now has the owner that such files get here.
+        let owner =
+            if new || info.uid == want.me { info.uid } else { owner_of_new(disk, dir).map_err(&fail)? };
         // With a second name it may be any user's file, and it is about to be written to.
         if info.kind != Kind::File || info.uid != owner || info.nlink != 1 {
             disk.remove_tree(dir, name).map_err(&fail)?;
@@ -338,9 +342,6 @@ fn open_session<D: Disk>(
         let mut bytes = vec![0; info.size.min(session::bytes_max(want.info.size)) as usize];
         let n = disk.read_at(&file, 0, &mut bytes).map_err(&fail)?;
         bytes.truncate(n);
-        // What was made just now has the owner that such files get here.
-        let owner =
-            if new || info.uid == want.me { info.uid } else { owner_of_new(disk, dir).map_err(&fail)? };
         let found = session::decode(&bytes).map_or(SessionFound::Damaged, SessionFound::Read);
         return Ok((file, found, owner));
     }
@@ -671,7 +672,7 @@ fn fast_stretches<D: Disk>(
     Ok(())
 }
 
-/// The kernel copies, nothing is hashed but the block that a resume will look at.
+/// The kernel copies, or where there shall be holes what is no zeros; nothing is hashed but the block that a resume will look at.
 fn fast_stretch<D: Disk>(
     disk: &D,
     want: &Want<'_>,
@@ -680,8 +681,26 @@ fn fast_stretch<D: Disk>(
     range: std::ops::Range<u64>,
 ) -> Result<Vec<Cv>, Fault> {
     let (at, end) = (range.start, range.end);
-    if disk.copy_range(file, &begun.file, at, end - at)? != end - at {
-        return Err(Fault::changed());
+    match want.holes {
+        Holes::Fill => {
+            if disk.copy_range(file, &begun.file, at, end - at)? != end - at {
+                return Err(Fault::changed());
+            }
+        }
+        // No call of the kernel's looks for zeros, and what is a hole already need not be read.
+        Holes::Make => {
+            let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest(Op::Write));
+            let read = |at, room: &mut [u8]| {
+                want.source.read_at(at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))
+            };
+            let mut room = aligned();
+            for data in Extents::within(file.as_fd(), at..end) {
+                let whole = data.end;
+                if in_pieces(data, room.all(), read, |at, piece| around_zeros(at, piece, write))? != whole {
+                    return Err(Fault::changed());
+                }
+            }
+        }
     }
     let (first, last) = (at / BLOCK_BYTES, blocks_of(end));
     let mut blocks = vec![[0; 32]; (last - first) as usize];

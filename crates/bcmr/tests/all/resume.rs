@@ -1036,7 +1036,7 @@ fn holes_stay_holes() {
     file.write_all_at(&bytes(3, 100_000), 20 * MIB as u64).unwrap();
     drop(file);
     place.data = fs::read(place.at("src")).unwrap();
-    for flags in [&["-C"][..], &["-C", "-V"], &["-s"], &["-V"]] {
+    for flags in [&["-C"][..], &["-C", "-V"], &["-C", "--fast"], &["-s"], &["-V"]] {
         place.done(&place.copy(flags));
         let blocks = fs::metadata(place.at("out/src")).unwrap().blocks();
         assert!(blocks * 512 < 4 * MIB as u64, "{flags:?}: {blocks}");
@@ -1045,6 +1045,17 @@ fn holes_stay_holes() {
     // Stopped in the middle: file length and record agree, also where the file ends in a hole.
     place.stopped(&["-C"], 18 * MIB);
     place.done(&place.copy(&["-C"]));
+    fs::remove_file(place.at("out/src")).unwrap();
+    place.stopped(&["-C", "--fast"], 21 * MIB);
+    place.done(&place.copy(&["-C", "--fast"]));
+    // Zeros that the source has written become holes where that is asked for.
+    fs::write(place.at("src"), &place.data).unwrap();
+    for flags in [&["-C", "--sparse=always"][..], &["-C", "--fast", "--sparse=always"]] {
+        place.done(&place.copy(flags));
+        let blocks = fs::metadata(place.at("out/src")).unwrap().blocks();
+        assert!(blocks * 512 < 4 * MIB as u64, "{flags:?}: {blocks}");
+        fs::remove_file(place.at("out/src")).unwrap();
+    }
 }
 
 #[test]
