@@ -83,10 +83,7 @@ fn or_by_new_file(dir: impl AsFd, synced: io::Result<()>) -> io::Result<()> {
 /// and a later sync need not tell it again.
 pub fn start_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    return match file_range(fd, offset, length, libc::SYNC_FILE_RANGE_WRITE) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => Ok(()),
-        done => done,
-    };
+    return file_range(fd, offset, length, libc::SYNC_FILE_RANGE_WRITE);
     #[cfg(not(target_os = "linux"))]
     {
         let _ignored = (fd.as_fd(), offset, length);
@@ -95,7 +92,7 @@ pub fn start_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()
 }
 
 /// The same, and waits until the range is written out (a length of 0: to the end of the file), so that its pages can be
-/// dropped. Proves as little.
+/// dropped. Proves as little, and does as little where it is not there.
 pub fn wait_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -109,10 +106,13 @@ pub fn wait_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()>
     }
 }
 
+/// Where the kernel, a sandbox or the kind of file does not have the call, nothing is done.
 #[cfg(target_os = "linux")]
 fn file_range(fd: impl AsFd, offset: u64, length: u64, flags: libc::c_uint) -> io::Result<()> {
     use rustix::fd::AsRawFd;
+    const ABSENT: [i32; 4] = [libc::ENOSYS, libc::EINVAL, libc::ESPIPE, libc::EOPNOTSUPP];
     // SAFETY: plain integers and a live descriptor; the call touches no memory of ours.
     let r = unsafe { libc::sync_file_range(fd.as_fd().as_raw_fd(), offset as i64, length as i64, flags) };
-    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let e = io::Error::last_os_error();
+    if r == 0 || e.raw_os_error().is_some_and(|errno| ABSENT.contains(&errno)) { Ok(()) } else { Err(e) }
 }

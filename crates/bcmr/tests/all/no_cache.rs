@@ -51,6 +51,12 @@ fn what_is_synced_is_written_out_from_the_start() {
         (out.status.code(), calls)
     };
     assert_eq!(copy("", &[]), (Some(0), 0), "nothing was promised");
+    // A kernel, a sandbox or a file system that does not have the call: nothing depends on it.
+    for (flags, error) in [("--no-cache=always", "ENOSYS"), ("-C --no-cache=always", "EOPNOTSUPP")] {
+        let (code, calls) = copy(flags, &["-e", &format!("inject=sync_file_range:error={error}")]);
+        assert_eq!((code, calls > 0), (Some(0), true), "{flags} {error}");
+        fs::remove_file(t.p("dst")).unwrap();
+    }
     let all = ["--sync --no-cache=never", "--sync -V --no-cache=never", "-C --no-cache=never"];
     for (n, flags) in all.into_iter().enumerate() {
         let (code, calls) = copy(flags, &[]);
