@@ -427,8 +427,10 @@ impl Rings {
                 break Some(Fault::interrupted());
             }
         };
-        let failed = failed
-            .map(|fault| (fault.code, fault.op, fault.note, fault.source.and_then(|e| e.raw_os_error())));
+        let failed = failed.map(|fault| {
+            let errno = fault.source.and_then(|e| e.raw_os_error());
+            (fault.side, fault.code, fault.op, fault.note, errno)
+        });
         files
             .into_iter()
             .map(|file| {
@@ -437,8 +439,8 @@ impl Rings {
                     (_, true, _) => Ended::Refused,
                     (Some(fault), ..) => Ended::Fault(fault),
                     (None, false, None) if stranded && !whole => Ended::Aborted,
-                    (None, false, Some((code, op, note, errno))) if !whole => Ended::Fault(Fault {
-                        side: Side::Source,
+                    (None, false, Some((side, code, op, note, errno))) if !whole => Ended::Fault(Fault {
+                        side,
                         op,
                         code,
                         note,

@@ -283,6 +283,16 @@ fn a_ring_that_fails_lands_nothing_wrong() {
 }
 
 #[test]
+fn a_ring_that_fails_names_what_could_not_be_written() {
+    needs!(crate::common::has_tool("strace"), "there is no strace");
+    let t = scratch();
+    plant(t.path(), "z src 3146000");
+    let inject = "inject=io_uring_enter:error=EIO:when=2+";
+    let done = tampered(inject, "copy --reflink=disable --direct-io src dst", t.path()).exits(1);
+    assert!(done.stderr.contains("cannot write 'dst'"), "{}", done.stderr);
+}
+
+#[test]
 fn no_room_is_the_same_trouble_by_every_engine() {
     needs!(crate::common::is_root(), "mounting needs root");
     let (t, tmp) = (scratch(), Tmp::new());
