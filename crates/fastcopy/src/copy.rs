@@ -115,7 +115,8 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// The length of the copy, bytes, holes included. Other than `Source::size` when the source has changed, or
-    /// when its size was not its length (procfs).
+    /// when its size was not its length (procfs). A clone does not look: it says `Source::size`, and what it made has the
+    /// length of the source by then.
     pub bytes: u64,
     /// How much of `bytes` was left as holes. A clone does not say: 0.
     pub holes: u64,

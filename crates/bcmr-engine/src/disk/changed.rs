@@ -1,8 +1,9 @@
 //! Whether a source changed while it was read, and what becomes of its copy then. Must not know how it was read.
 
 use super::{Body, Fault, Fill, Job, Kernel, Side, tee};
-use crate::error::Op;
+use crate::error::{Code, Op, Reason};
 use crate::policy::Changing;
+use fastcopy::Rung;
 use fastcopy::meta::{self, Info, Kind};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,8 +17,16 @@ pub(super) fn still(job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> Result<()
         return Err(fault);
     }
     let size = job.info.size;
-    let is_file = Info::of(dst).map_err(dest(Op::Stat))?.kind == Kind::File;
-    if job.bytes > size && is_file {
+    let there = Info::of(dst).map_err(dest(Op::Stat))?;
+    // A clone takes the source at the length that it has by then.
+    if job.rung == Some(Rung::Clone) {
+        job.bytes = there.size;
+        if job.bytes < size {
+            let note = Reason::SourceEndedEarly;
+            return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
+        }
+    }
+    if job.bytes > size && there.kind == Kind::File {
         meta::set_length(dst, size).map_err(dest(Op::Truncate))?;
         job.bytes = size;
         if job.hash.is_some() {
@@ -40,4 +49,41 @@ fn unchanged(before: &Info, src: &OwnedFd) -> Result<(), Fault> {
 
 fn dest(op: Op) -> impl Fn(io::Error) -> Fault {
     move |e| Fault::os(Side::Dest, op, e)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use crate::disk::model::PLAIN;
+    use crate::disk::sys::Sys;
+    use crate::disk::{Attributes, Placement};
+    use fastcopy::dir::{Dir, NameBuf};
+
+    /// A clone has the length that its source had by then: what is too much is cut, what is missing is an error.
+    #[test]
+    fn a_clone_is_as_long_as_was_promised() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(tmp.path()).unwrap();
+        let name = NameBuf::new(b"name").unwrap();
+        let path = |name: &str| tmp.path().join(name);
+        for (length, landed) in [(5000, Ok(3000)), (3000, Ok(3000)), (0, Err(Code::SourceChanged))] {
+            std::fs::write(path("source"), vec![7; 3000]).unwrap();
+            let source = std::fs::File::options().write(true).open(path("source")).unwrap();
+            let info = Info::of(&source).unwrap();
+            source.set_len(length).unwrap();
+            std::fs::copy(path("source"), path("clone")).unwrap();
+            let body = Body::File(source.into());
+            let attributes = Attributes::At(&dir, name.as_name());
+            let mut job: Job<'_, Sys> =
+                Job::new(name.as_name(), Placement::Final, info, None, body, attributes);
+            job.file = Some(std::fs::File::options().write(true).open(path("clone")).unwrap().into());
+            (job.bytes, job.rung) = (3000, Some(Rung::Clone));
+            // Written once more, so that also the last row has a source that was touched since.
+            std::fs::write(path("source"), vec![8; length as usize]).unwrap();
+            let done = still(&mut job, &Fill { changing: Changing::Allowed, ..PLAIN });
+            assert_eq!(done.map(|()| job.bytes).map_err(|fault| fault.code), landed, "{length}");
+            assert!(landed.is_err() || std::fs::metadata(path("clone")).unwrap().len() == 3000, "{length}");
+        }
+    }
 }
