@@ -66,6 +66,7 @@ pub use verbs::{manifest::fuzz as manifest_fuzz, state_fuzz, sync_plan_fuzz};
 
 pub use fastcopy::memory;
 pub use fastcopy::process::is_ignored;
+pub use fastcopy::signal;
 pub use verbs::{
     check, check_manifest, copy, copy_between, look_with_plan, measure, move_, planned_words, remove,
     sessions, snapshot, sync, undo, unfinished_snapshot,

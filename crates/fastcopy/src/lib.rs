@@ -28,6 +28,7 @@ mod retry;
 pub mod ring;
 pub mod rungs;
 pub mod scratch;
+pub mod signal;
 pub mod sparse;
 pub mod splice;
 pub mod stack;

@@ -1,9 +1,10 @@
 //! Signals, made into flags that a thread looks at.
 //!
-//! The first of INT, TERM and HUP is remembered; a second one exits at once, out of the handler itself, so that it
-//! works whatever else is stuck. Flags and not a pipe: a pipe costs a descriptor for each signal, which a small limit
+//! The first of INT, TERM and HUP is remembered; a second one that does not come together with it exits at once, out
+//! of the handler itself, so that it works whatever else is stuck. Flags and not a pipe: a pipe costs a descriptor for each signal, which a small limit
 //! may not grant, and all it buys is some hundredths of a second. Must not know what stopping means.
 
+use bcmr_engine::signal::{First, exit_at_second};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::io;
@@ -22,12 +23,10 @@ pub struct Signals {
 impl Signals {
     /// Puts the handlers in place, but not over a signal in `ignored`: who started us with `nohup` meant it.
     pub fn catch(&self, ignored: u64) -> io::Result<()> {
-        let armed = Arc::new(AtomicBool::new(false));
+        let first = First::default();
         let wanted = |signal: i32| ignored & (1 << (signal - 1)) == 0;
         for (signal, got) in STOPS.into_iter().zip(&self.stops).filter(|s| wanted(s.0)) {
-            // In this order: the first signal finds the exit not yet armed, and arms it.
-            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&armed))?;
-            flag::register(signal, Arc::clone(&armed))?;
+            exit_at_second(signal, 128 + signal, &first)?;
             flag::register(signal, Arc::clone(got))?;
         }
         if wanted(SIGUSR1) {
