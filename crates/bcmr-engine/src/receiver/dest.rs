@@ -387,16 +387,20 @@ impl<D: Disk> DestDir<D> {
         if found.is_err() || listed.get() >= most {
             held.forget();
         }
+        let is_harmless =
+            |e: &std::io::Error| Code::of(e) == Code::Denied || e.raw_os_error() == Some(errno::EBADF);
         let swept = found.and_then(|found| {
             let (stale, sessions): (Vec<NameBuf>, Vec<NameBuf>) =
                 found.into_iter().partition(|name| self.home.role(name.as_name()) == Some(Role::Stage));
-            stale.iter().try_for_each(|name| disk.remove_tree(&self.dir, name.as_name()))?;
+            for name in &stale {
+                // Another user's, in a sticky directory: the sessions beside it are gone on with all the same.
+                disk.remove_tree(&self.dir, name.as_name())
+                    .or_else(|e| if is_harmless(&e) { Ok(()) } else { Err(e) })?;
+            }
             Ok(sessions.into_iter().collect())
         });
         match swept {
-            Err(e) if Code::of(&e) == Code::Denied || e.raw_os_error() == Some(errno::EBADF) => {
-                Ok(HashSet::new())
-            }
+            Err(e) if is_harmless(&e) => Ok(HashSet::new()),
             other => other.map_err(fail(Op::CleanUp, &self.node, None)),
         }
     }

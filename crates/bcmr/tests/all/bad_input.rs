@@ -379,6 +379,27 @@ fn a_directory_that_may_be_written_but_not_read() {
     }
 }
 
+/// A stage that another user's killed run left in a sticky directory stays, and takes no session with it.
+#[test]
+fn what_may_not_be_taken_away_hides_nothing_else() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    let dst = tmp.dir("dst");
+    chmod(&dst, 0o1777);
+    let stale = leftover(&dst, &"0".repeat(32), ".stage");
+    std::fs::write(&stale, "another's").unwrap();
+    let left = [".session", ".part"].map(|role| leftover_of(&dst, b"file", role));
+    for path in &left {
+        std::fs::write(path, "").unwrap();
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let src = tmp.file("file", "new");
+    bcmr_as(NOBODY, &tmp, [o("copy"), s(&src), s(&dst)]).run().ok();
+    let mut stays = [o("file"), stale.file_name().unwrap()];
+    stays.sort();
+    assert_eq!(names(&dst), stays);
+}
+
 /// Where no `/proc` is mounted, what goes by its paths elsewhere goes by handles.
 #[test]
 fn files_are_replaced_without_proc() {
