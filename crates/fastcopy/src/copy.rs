@@ -750,6 +750,14 @@ pub fn pays_to_preallocate(dst: BorrowedFd<'_>) -> bool {
     ask_target(dst) == Target::Preallocate
 }
 
+/// `fstatfs(fd)`: whether every byte that is written takes room of its own on the file system of `dst`, so that what is free
+/// says what fits: it does not where blocks may be compressed, or where we do not know.
+#[must_use]
+pub fn stores_every_byte(dst: BorrowedFd<'_>) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    pays_to_preallocate(dst) || rustix::fs::fstatfs(dst).is_ok_and(|fs| { fs.f_type } == TMPFS_MAGIC)
+}
+
 /// `fstatfs(fd)`: what kind of filesystem the target is on.
 fn ask_target(dst: BorrowedFd<'_>) -> Target {
     let Ok(fs) = rustix::fs::fstatfs(dst) else { return Target::Plain };

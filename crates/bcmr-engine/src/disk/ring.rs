@@ -9,9 +9,7 @@ use crate::event::Engine;
 use crate::policy::{Io, Pick, Reflink, Sparse};
 use fastcopy::copy;
 use fastcopy::meta;
-use fastcopy::read_write::{
-    fallocate_keep_size, is_cached, reopen_direct, reopen_direct_write, will_need, write_full,
-};
+use fastcopy::read_write::{is_cached, reopen_direct, reopen_direct_write, will_need, write_full};
 use fastcopy::ring::{Block, Done, Ring, Shape, Submission, Unavailable, Waited};
 use fastcopy::{Rung, Rungs, errno};
 use std::io;
@@ -355,11 +353,7 @@ impl Rings {
         {
             return Ok(());
         }
-        match fallocate_keep_size(dst, 0, job.info.size).map_err(io::Error::from) {
-            Err(e) if Code::of(&e) == Code::NoSpace => Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e)),
-            // A file system that cannot do it does without.
-            _ => Ok(()),
-        }
+        tee::reserve(dst, 0..job.info.size).map_err(|e| Fault::os(Side::Dest, Op::ReserveRoomFor, e))
     }
 
     /// The flight itself: keeps as many reads under way as there are blocks, and writes what has come.

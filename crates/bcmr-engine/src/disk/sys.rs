@@ -353,13 +353,7 @@ impl Files for Sys {
     }
 
     fn reserve(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
-        if !self.rings.preallocates() {
-            return Ok(());
-        }
-        match read_write::fallocate_keep_size(file, 0, bytes).map_err(io::Error::from) {
-            Err(e) if Code::of(&e) != Code::NoSpace => Ok(()),
-            other => other,
-        }
+        if self.rings.preallocates() { tee::reserve(file, 0..bytes) } else { Ok(()) }
     }
 
     fn sync_data(&self, file: &OwnedFd) -> io::Result<()> {

@@ -21,6 +21,7 @@ use fastcopy::read_write::{
 use fastcopy::sparse::{Extents, is_zero};
 use fastcopy::{Scratch, errno, meta};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -61,6 +62,36 @@ fn lengthen(file: impl AsFd, bytes: u64) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Room for a range of a file whose bytes before it are written or reserved, the visible length unchanged: writing then finds its
+/// blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an error; where it is not faster it is not done,
+/// as btrfs compresses nothing that is written into reserved room.
+pub(super) fn reserve(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
+    has_room(&file, range.end)?;
+    if !copy::pays_to_preallocate(file.as_fd()) {
+        return Ok(());
+    }
+    match fallocate_keep_size(&file, range.start, range.end - range.start).map_err(io::Error::from) {
+        Err(e) if Code::of(&e) == Code::NoSpace => Err(e),
+        // A file system that cannot do it does without.
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a length for which there is no room, before any of it is taken or crosses a wire. Not where it may take less room than
+/// it has bytes.
+fn has_room(file: impl AsFd, bytes: u64) -> io::Result<()> {
+    if !copy::stores_every_byte(file.as_fd()) {
+        return Ok(());
+    }
+    // What is free comes first: what another worker writes into this file in between then counts once and not twice.
+    let free = meta::free_bytes(&file)?;
+    let there = meta::Info::of(&file)?.blocks.saturating_mul(512);
+    if free < bytes.saturating_sub(there) {
+        return Err(io::Error::from_raw_os_error(errno::ENOSPC));
+    }
+    Ok(())
+}
+
 /// How a file is copied.
 #[derive(Clone, Copy)]
 pub(super) struct Teeing {
@@ -85,14 +116,8 @@ fn copy_blocks(
     observe: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<Hashed, Fault> {
     let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(from.size) as usize]);
-    // Room first: writing then finds its blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an
-    // error here; a file system that cannot do it does without.
-    if how.preallocate
-        && copy::pays_to_preallocate(to.fd)
-        && let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
-        && Code::of(&e) == Code::NoSpace
-    {
-        return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e));
+    if how.preallocate {
+        reserve(to.fd, 0..from.size).map_err(|e| Fault::os(Side::Dest, Op::ReserveRoomFor, e))?;
     }
     let rooms = || (aligned(), how.read_back.then(aligned));
     on_blocks_with(0..blocks_of(from.size), how.threads, rooms, |block, (room, landed)| {
@@ -263,10 +288,9 @@ pub(super) fn receive(
         && (how.sparse == Sparse::Always
             || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
     let reserves = !stream && !holes;
-    if reserves && meta::free_bytes(to).is_ok_and(|free| free < size) {
-        // Seen before anything crosses.
-        let full = io::Error::from_raw_os_error(errno::ENOSPC);
-        return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, full));
+    let room = |e| Fault::os(Side::Dest, Op::ReserveRoomFor, e);
+    if reserves {
+        has_room(to, size).map_err(room)?;
     }
     if holes {
         lengthen(to, size)?;
@@ -278,13 +302,8 @@ pub(super) fn receive(
     let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
     on_blocks_of(source, 0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
         let start = block * BLOCK_BYTES;
-        if reserves
-            && start.is_multiple_of(RESERVE_BYTES)
-            && let Err(e) =
-                fallocate_keep_size(to, start, RESERVE_BYTES.min(size - start)).map_err(io::Error::from)
-            && Code::of(&e) == Code::NoSpace
-        {
-            return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e));
+        if reserves && start.is_multiple_of(RESERVE_BYTES) {
+            reserve(to, start..size.min(start + RESERVE_BYTES)).map_err(room)?;
         }
         let end = (start + BLOCK_BYTES).min(size);
         let read = |at, room: &mut [u8]| {
@@ -407,7 +426,7 @@ pub(crate) fn same_blocks<D: Files>(
 pub(crate) fn same_blocks_among(
     source: &dyn Bytes,
     there: &OwnedFd,
-    blocks: std::ops::Range<u64>,
+    blocks: Range<u64>,
     size: u64,
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<bool, Fault> {
@@ -417,7 +436,7 @@ pub(crate) fn same_blocks_among(
 fn same_blocks_read(
     source: &dyn Bytes,
     there: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
-    blocks: std::ops::Range<u64>,
+    blocks: Range<u64>,
     size: u64,
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<bool, Fault> {

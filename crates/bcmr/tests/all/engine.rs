@@ -1,6 +1,7 @@
 //! `--engine` and its knobs: whichever way contents are read and written, the same tree lands, or the same trouble is
 //! told; and a way that is not there is said so.
 
+use crate::common::remote::{Dir, Far};
 use crate::common::{Mount, NOBODY, Tmp, in_slice};
 use crate::table::{BCMR, Done, at, bcmr, command, finish, have, noise, plant, scratch, words};
 use std::fs;
@@ -316,6 +317,37 @@ fn no_room_is_the_same_trouble_by_every_engine() {
             assert!(fs::read(&entry).unwrap() == noise(&format!("s/{name}"), 300_000), "{flags}: {name}");
         }
         fs::remove_dir_all(&dst).unwrap();
+    }
+}
+
+/// What fits because it is compressed is written so whichever way it comes: no room is reserved for it, and none is missed.
+#[test]
+fn what_is_compressed_takes_no_room_in_advance() {
+    const NAME: &str = "what_is_compressed_takes_no_room_in_advance";
+    needs!(crate::common::is_root() && have("mkfs.btrfs"), "needs root and mkfs.btrfs");
+    let tmp = Tmp::new();
+    let mount = match Mount::image("btrfs", 128, &tmp.p("m")) {
+        Ok(mount) => mount,
+        Err(why) => return crate::common::skipped(NAME, &why),
+    };
+    let mut compress = command("mount", &["-o", "remount,compress=zstd"], tmp.path());
+    assert!(compress.arg(mount.path()).status().unwrap().success());
+    let text = "what is written again and again\n".repeat(3 << 20);
+    assert!(crate::common::free(mount.path()).unwrap() < text.len() as u64);
+    let (from, to) = (tmp.file("text", &text), tmp.p("m/text"));
+    let far = Far::pipe();
+    let near = ["-C", "-s", "--engine=ring", "--direct-io", "-V"];
+    for (is_far, flags) in near.map(|flags| (false, flags)).into_iter().chain([(true, ""), (true, "-C")]) {
+        let line = if is_far {
+            Dir::Put.copy(&far, flags, &from, &to)
+        } else {
+            crate::common::bcmr(["copy", "--reflink=disable", flags]).args([&from, &to])
+        };
+        line.run().ok();
+        assert!(fs::read(&to).unwrap() == text.as_bytes(), "{flags}, far: {is_far}");
+        fs::remove_file(&to).unwrap();
+        // What went gives its room back with the next commit.
+        rustix::fs::syncfs(fs::File::open(mount.path()).unwrap()).unwrap();
     }
 }
 
