@@ -726,6 +726,7 @@ impl Sys {
         let Some(dst) = &job.file else { return Ok(()) };
         // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
         let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Placement::There);
+        let preallocate = self.rings.preallocates() && !matches!(job.place, Placement::There);
         let src = match &job.body {
             Body::File(src) => src,
             Body::Bytes(bytes) => {
@@ -751,7 +752,7 @@ impl Sys {
                 if let Some(append) = job.append {
                     job.bytes = append_from(*source, dst, append, job.info.size, how)?;
                 } else {
-                    let (bytes, hash) = tee::receive(*source, &job.info, dst, how, stream)?;
+                    let (bytes, hash) = tee::receive(*source, &job.info, dst, how, stream, preallocate)?;
                     (job.bytes, job.hash) = (bytes, hash);
                 }
                 // The sender looked at its source once more after the last piece; `info` waits for its word.
@@ -765,7 +766,6 @@ impl Sys {
         };
         let from = read_from(job, src)?;
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
-        let preallocate = self.rings.preallocates() && !matches!(job.place, Placement::There);
         if let Some(append) = job.append {
             if append.proved {
                 let read = |at: u64, room: &mut [u8]| {

@@ -274,22 +274,22 @@ pub(super) fn copy(
 }
 
 /// Writes what comes piece by piece. The hash comes back when `how` wants it or the sender has one to compare with;
-/// `stream`: bytes go one after the other, at no offset.
+/// `stream`: bytes go one after the other, at no offset; `preallocate`: room is reserved as they come.
 pub(super) fn receive(
     source: &dyn Bytes,
     info: &meta::Info,
     to: &OwnedFd,
     how: &Fill<'_>,
     stream: bool,
+    preallocate: bool,
 ) -> Result<(u64, Option<blake3::Hash>), Fault> {
     let size = info.size;
     let hashing = how.hash || source.is_claimed();
     let holes = !stream
         && (how.sparse == Sparse::Always
             || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
-    let reserves = !stream && !holes;
     let room = |e| Fault::os(Side::Dest, Op::ReserveRoomFor, e);
-    if reserves {
+    if !stream && !holes {
         has_room(to, size).map_err(room)?;
     }
     if holes {
@@ -302,7 +302,7 @@ pub(super) fn receive(
     let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
     on_blocks_of(source, 0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
         let start = block * BLOCK_BYTES;
-        if reserves && start.is_multiple_of(RESERVE_BYTES) {
+        if preallocate && !stream && !holes && start.is_multiple_of(RESERVE_BYTES) {
             reserve(to, start..size.min(start + RESERVE_BYTES)).map_err(room)?;
         }
         let end = (start + BLOCK_BYTES).min(size);
@@ -714,7 +714,7 @@ mod tests {
                 observe: &|_| true,
                 work: None,
             };
-            let got = receive(&Wire(data.clone(), info), &info, &OwnedFd::from(landed), &how, false);
+            let got = receive(&Wire(data.clone(), info), &info, &OwnedFd::from(landed), &how, false, true);
             let (length, value) = got.unwrap_or_else(|e| panic!("{bytes} bytes: {e:?}"));
             assert_eq!((length, std::fs::read(dir.path().join("landed")).unwrap()), (bytes, data.clone()));
             assert_eq!(value, hash.then(|| blake3::hash(&data)), "{bytes} bytes");

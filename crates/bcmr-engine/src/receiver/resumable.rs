@@ -167,11 +167,15 @@ pub(crate) fn abandon<D: Disk>(
 
 /// R5: what a failed sync may have lost is thrown away, while the lock still keeps others out.
 fn lost<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, e: io::Error) -> Fault {
-    let abandoned = match want.home.part(want.name).zip(want.home.session(want.name)) {
+    take_away(disk, dir, want).err().unwrap_or_else(|| dest(Op::Sync)(e))
+}
+
+/// [`abandon`]s what is of `want`.
+fn take_away<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<(), Fault> {
+    match want.home.part(want.name).zip(want.home.session(want.name)) {
         Some((part, session)) => abandon(disk, dir, part.as_name(), session.as_name()),
         None => Ok(()),
-    };
-    abandoned.err().unwrap_or_else(|| dest(Op::Sync)(e))
+    }
 }
 
 /// Takes away the session of `name`, which is complete, with its stage: a run had finished the file and was killed before
@@ -367,8 +371,13 @@ fn fresh<D: Disk>(
     disk.remove_tree(dir, part).map_err(dest(Op::RemoveUnfinished))?;
     let file = disk.create_file(dir, part, 0o600).map_err(dest(Op::Create))?;
     // What is far away has the size that the other side says: room is taken as it comes, see `segment`.
-    if want.holes == Holes::Fill && want.source.file().is_some() {
-        disk.reserve(&file, want.info.size).map_err(dest(Op::ReserveRoomFor))?;
+    if want.holes == Holes::Fill
+        && want.source.file().is_some()
+        && let Err(e) = disk.reserve(&file, want.info.size)
+    {
+        // Nothing was begun: what could be had of the room goes back with the stage, for what does fit.
+        take_away(disk, dir, want)?;
+        return Err(dest(Op::ReserveRoomFor)(e));
     }
     let id = disk.file_info(&file).map_err(dest(Op::StatUnfinished))?.id();
     let header = Header {
@@ -590,7 +599,7 @@ fn copy_blocks<D: Disk>(
     }
     let comes_far = want.holes == Holes::Fill && want.source.file().is_none();
     let _others = want.source.stands_by();
-    on_blocks_with(first..blocks_of(want.info.size), want.threads, aligned, |block, room| {
+    let copied = on_blocks_with(first..blocks_of(want.info.size), want.threads, aligned, |block, room| {
         let alarm = recorder.alarm();
         if !recorder.room_for(block) {
             return Ok(false);
@@ -609,7 +618,15 @@ fn copy_blocks<D: Disk>(
         let goes_on = recorder.copied(block, &[copied?]);
         alarm.disarm();
         Ok(goes_on)
-    })
+    });
+    if comes_far
+        && copied.is_err()
+        && let Ok(info) = disk.file_info(&begun.file)
+    {
+        // What was reserved ahead goes back, now that no worker writes any more. Where it does not, the next run cuts it.
+        disk.set_len(&begun.file, info.size).ok();
+    }
+    copied
 }
 
 /// Reads, hashes and writes one block.

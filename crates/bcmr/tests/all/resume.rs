@@ -912,6 +912,36 @@ fn no_room_and_then_room() {
     }
 }
 
+/// What does not fit takes nothing from what does, and leaves nothing when nothing was begun: the second size is less than is
+/// free and more than may be taken, which only taking it tells.
+#[test]
+fn what_does_not_fit_takes_no_room() {
+    let place = Place::new(0);
+    let Some(mount) = Mount::ext4(&place, 40) else { return };
+    let out = mount.0.join("out");
+    fs::create_dir(&out).unwrap();
+    let mid = bytes(7, 10 * MIB);
+    fs::write(place.at("mid"), &mid).unwrap();
+    let unused = || rustix::fs::statvfs(&out).map(|fs| fs.f_bfree * fs.f_frsize).unwrap() as usize;
+    for (size, flags) in [(Some(60 * MIB), "-C"), (None, "-C"), (None, "-s")] {
+        fs::write(place.at("big"), bytes(8, size.unwrap_or_else(|| unused() - (64 << 10)))).unwrap();
+        let words = [&COPY[..], &["-j1", flags, "big", "mid", out.to_str().unwrap()]].concat();
+        let done = place.run(&words);
+        assert_eq!(done.status.code(), Some(6), "{size:?} {flags}: {}", text(&done));
+        assert!(fs::read(out.join("mid")).unwrap() == mid, "{size:?} {flags}");
+        assert_eq!(litter(&out), [] as [PathBuf; 0], "{size:?} {flags}");
+        fs::remove_file(out.join("mid")).unwrap();
+        rustix::fs::syncfs(File::open(&out).unwrap()).unwrap();
+    }
+    // From another machine room is taken as content comes: what was written stays to be gone on with, and no more.
+    let far = crate::common::remote::Far::pipe();
+    fs::write(place.at("big"), bytes(8, unused() - (64 << 10))).unwrap();
+    let flags = "-C -j1 --checkpoint-size=16M";
+    crate::common::remote::Dir::Put.copy(&far, flags, &place.at("big"), &out).run().code(6);
+    let part = fs::metadata(crate::common::leftover_of(&out, b"big", ".part")).unwrap();
+    assert!(part.blocks() * 512 <= part.len() + (64 << 10), "{} of {}", part.blocks() * 512, part.len());
+}
+
 // ---- what the kernel is asked for ----
 
 /// Runs under strace with a fault and returns what came of it.
