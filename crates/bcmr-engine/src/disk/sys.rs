@@ -659,10 +659,10 @@ fn hold(dir: &Dir, job: &mut Job<'_, Sys>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What is there, to be written into. A file is opened for reading as well where that is allowed, as `-V` reads it
-/// back; a FIFO must not be, or we would be our own reader.
+/// What is there, to be written into. A file or a disk is opened for reading as well where that is allowed, as `-V` reads
+/// it back; a FIFO must not be, or we would be our own reader.
 fn open_there(dir: &Dir, job: &Job<'_, Sys>) -> io::Result<OwnedFd> {
-    if job.there.is_some_and(|t| t.kind == Kind::File) {
+    if job.there.is_some_and(|t| matches!(t.kind, Kind::File | Kind::BlockDevice)) {
         match dir.open_read_write(job.name) {
             Err(e) if e.raw_os_error() == Some(errno::EACCES) && !job.append.is_some_and(|a| a.proved) => {}
             other => return other,

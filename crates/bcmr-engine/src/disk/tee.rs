@@ -13,6 +13,7 @@ use crate::blocks::{
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
 use fastcopy::copy::{self, Dest, Source};
+use fastcopy::meta::Kind;
 use fastcopy::page_cache::Cache;
 use fastcopy::read_write::{
     fallocate_keep_size, read_direct, read_full, read_full_as, reopen_direct, write_full, write_full_as,
@@ -158,11 +159,17 @@ fn not_what_was_read() -> Fault {
 
 /// What is left to prove of a file that was read back while it was written: that there is no more of it, and no less.
 pub(super) fn ends_at(file: &OwnedFd, bytes: u64, how: &Fill<'_>) -> Result<(), Fault> {
-    let landed = meta::Info::of(file).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))?.size;
-    if landed != bytes {
+    if !is_as_long(file, bytes)? {
         return Err(not_what_was_read());
     }
     if (how.observe)(bytes) { Ok(()) } else { Err(Fault::interrupted()) }
+}
+
+/// Whether what was written into is as long as what was written. Only a file has a length that says so: a device is as long as
+/// ever, and its `st_size` is 0.
+fn is_as_long(file: &OwnedFd, bytes: u64) -> Result<bool, Fault> {
+    let landed = meta::Info::of(file).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))?;
+    Ok(landed.kind != Kind::File || landed.size == bytes)
 }
 
 /// The hash of `size` bytes that landed, on several threads.
@@ -519,27 +526,27 @@ pub(super) fn read_back(
     cache: Cache,
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
-    let read = |e| Fault::os(Side::Dest, Op::ReadBack, e);
-    let mismatch = not_what_was_read;
     if how.verify == Verify::Direct {
         // S8: what is on stable storage, past the cache; so it must be there first.
         fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
-        let landed = meta::Info::of(file).map_err(read)?.size;
-        let same = landed == bytes && device_hash(file, bytes, how)? == *hash;
-        return if same { Ok(()) } else { Err(mismatch()) };
     }
-    if bytes >= BLOCKS_BYTES_MIN {
-        let landed = meta::Info::of(file).map_err(read)?.size;
-        let same = landed == bytes && hash_blocks(file, bytes, how, cache)?.as_ref() == Some(hash);
-        return if same { Ok(()) } else { Err(mismatch()) };
-    }
-    let mut hasher = blake3::Hasher::new();
-    let landed = |at, room: &mut [u8]| read_full(file, at, room).map_err(read);
-    let end = in_pieces(0..u64::MAX, scratch.buffer(), landed, |_, piece| {
-        hasher.update(piece);
-        if (how.observe)(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
-    })?;
-    if end == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
+    let landed = match is_as_long(file, bytes)? {
+        false => None,
+        true if how.verify == Verify::Direct => Some(device_hash(file, bytes, how)?),
+        true if bytes >= BLOCKS_BYTES_MIN => hash_blocks(file, bytes, how, cache)?,
+        true => {
+            let mut hasher = blake3::Hasher::new();
+            let read = |at, room: &mut [u8]| {
+                read_full(file, at, room).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))
+            };
+            in_pieces(0..bytes, scratch.buffer(), read, |_, piece| {
+                hasher.update(piece);
+                if (how.observe)(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
+            })?;
+            Some(hasher.finalize())
+        }
+    };
+    if landed.as_ref() == Some(hash) { Ok(()) } else { Err(not_what_was_read()) }
 }
 
 /// The same for a file of which all `bytes` are at hand: they are compared, not hashed again.

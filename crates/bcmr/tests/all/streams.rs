@@ -160,3 +160,51 @@ fn a_stream_that_takes_no_more() {
     let ran = bcmr_after("exec >/dev/full", ["copy", "a", "-"]).cwd(tmp.path()).run().code(6);
     assert!(ran.err.contains("make room, then run: ") && !ran.err.contains("whole"), "{}", ran.err);
 }
+
+/// A disk that is there as a block device for as long as this lives.
+struct Disk(std::path::PathBuf);
+
+impl Disk {
+    fn new(image: &std::path::Path) -> Option<Disk> {
+        let out = std::process::Command::new("losetup").args(["-f", "--show"]).arg(image).output().ok()?;
+        out.status.success().then(|| Disk(String::from_utf8_lossy(&out.stdout).trim().into()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ok = std::process::Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+/// A block device has no length of its own to compare: what was written is read back, and nothing behind it.
+#[test]
+fn a_disk_that_is_written_into_is_verified() {
+    const NAME: &str = "a_disk_that_is_written_into_is_verified";
+    needs!(is_root(), "block devices need root");
+    let tmp = Tmp::new();
+    let Some(disk) = Disk::new(&tmp.file("image", vec![0xAA; 12 << 20])) else {
+        return skipped(NAME, "there are no loop devices");
+    };
+    let far = Far::pipe();
+    for (n, bytes) in [100_000, 12 << 20].into_iter().enumerate() {
+        let content = noise(n as u64, bytes);
+        let from = tmp.file("from", &content);
+        for flags in ["-V", "-V=direct"] {
+            let flags = format!("--inplace {flags}");
+            for is_far in [false, true] {
+                let line = match is_far {
+                    true => Dir::Put.copy(&far, &flags, &from, &disk.0),
+                    false => bcmr(["copy"]).args(flags.split(' ')).args([&from, &disk.0]),
+                };
+                line.run().ok();
+                let there = std::fs::read(&disk.0).unwrap();
+                assert!(there[..bytes] == content, "{bytes} {flags}, far: {is_far}");
+            }
+        }
+    }
+    let holes = std::fs::File::create(tmp.p("holes")).unwrap();
+    holes.set_len(9 << 20).unwrap();
+    bcmr(["copy", "--inplace", "-V"]).args([&tmp.p("holes"), &disk.0]).run().ok();
+    assert!(std::fs::read(&disk.0).unwrap()[..9 << 20].iter().all(|byte| *byte == 0));
+}
