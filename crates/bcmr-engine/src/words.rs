@@ -598,6 +598,7 @@ Reason {
     HeldAclUnreadable = 793,
     NoneMatches = 680,
     FromRun = 830,
+    AddedToAnother = 890,
 }}
 
 /// A reason with what it speaks of.

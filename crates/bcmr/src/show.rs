@@ -142,6 +142,8 @@ pub enum Meter {
 pub enum Again {
     /// The same command does.
     Same,
+    /// The same command does; what it writes into under its name is there in part.
+    InPlace,
     /// The same command does, from where it was.
     Resume,
     /// The same command with `-u`, which leaves alone what was copied whole.

@@ -423,7 +423,11 @@ impl Phases for Sys {
                     }
                     _ => tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch),
                 };
-                if let Err(fault) = proved {
+                if let Err(mut fault) = proved {
+                    // Nobody looked at what was there.
+                    if fault.code == Code::Mismatch && job.append.is_some_and(|append| !append.proved) {
+                        fault.note = Some(Reason::AddedToAnother.into());
+                    }
                     job.fault = Some(fault);
                 }
                 if job.leave.is_some() {

@@ -230,6 +230,9 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Move, Code::SourceChanged) if e.op == Op::RemoveSource => {
             only("look at both; once one of the two is gone, the same command does the rest")
         }
+        (Verb::Copy, Code::SourceChanged) if again == Again::InPlace => {
+            with("what is written in place is there in part; when no program writes to the source, run", GoOn)
+        }
         (Verb::Copy | Verb::Move | Verb::Sync, Code::SourceChanged) => {
             with("it did not appear at the destination; when no program writes to it, run", GoOn)
         }
@@ -238,6 +241,12 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         }
         (_, Code::SourceChanged) => {
             only("it changed while it was read; look again when no program writes to it")
+        }
+        (_, Code::Mismatch) if has_reason(e, Reason::AddedToAnother) => {
+            only("what was there may not be how the source begins; -a proves that before it adds anything")
+        }
+        (Verb::Copy, Code::Mismatch) if again == Again::InPlace => {
+            only("what is written in place is there as it is; suspect the disk, the memory or a cable")
         }
         (_, Code::Mismatch) => {
             only("it did not appear at the destination; suspect the disk, the memory or a cable")
@@ -333,7 +342,7 @@ fn hint_of_space(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             hint("no file may be as large: ulimit -f is a limit, and the file system has another", None)
         }
         // What is written in place is there by half.
-        Verb::Copy if again == Again::Same => hint("make room, then run", goes_on),
+        Verb::Copy if again == Again::InPlace => hint("make room, then run", goes_on),
         Verb::Copy | Verb::Move | Verb::Sync => {
             hint("what was copied is whole and what was not has not appeared; make room, then run", goes_on)
         }
@@ -349,7 +358,11 @@ const MOUNT_FOR_PLAN: &str = "mount it; if it is to stay as it is now, a plan wi
 
 /// M1: the source is not mounted where it was.
 fn is_unmounted(e: &Error) -> bool {
-    e.note.as_ref().is_some_and(|note| note.reason == Reason::NotMountedWhereItWas)
+    has_reason(e, Reason::NotMountedWhereItWas)
+}
+
+fn has_reason(e: &Error, reason: Reason) -> bool {
+    e.note.as_ref().is_some_and(|note| note.reason == reason)
 }
 
 /// What only `sync` refuses, and how to go on.
@@ -511,7 +524,7 @@ fn machine(typed: &[OsString], about: &Path) -> Option<String> {
 /// `new_target`: all that is there is this command's.
 fn going_on(again: Again, new_target: bool) -> &'static [&'static str] {
     match again {
-        Again::Same | Again::Resume => &[],
+        Again::Same | Again::InPlace | Again::Resume => &[],
         // What was there before may be newer than what is to replace it.
         Again::WithUpdate if !new_target => &[],
         Again::WithUpdate => &["-u"],
@@ -1151,7 +1164,7 @@ pub fn stopped(show: &Show, new_target: bool, s: &Summary, resumed: u64, took: D
         (Verb::Sessions, _) => "for the rest, run",
         (_, Again::Resume) => "to go on where it stopped, run",
         (_, Again::WithUpdate) => "what was copied is whole and stays; to go on, run",
-        (_, Again::Same | Again::WithMerge) => "to go on, run",
+        (_, Again::Same | Again::InPlace | Again::WithMerge) => "to go on, run",
     };
     let command = command(&show.line, going_on(show.again, new_target), new_target);
     show.voice
@@ -1496,6 +1509,14 @@ mod tests {
             ),
             (
                 Verb::Copy,
+                Again::InPlace,
+                false,
+                "b copy --inplace s d",
+                e(Code::SourceChanged, Op::Copy),
+                "b copy --inplace s d",
+            ),
+            (
+                Verb::Copy,
                 Again::WithUpdate,
                 false,
                 "b copy --archive s d",
@@ -1507,6 +1528,13 @@ mod tests {
             assert!(said.ends_with(&format!("un: {want}")), "{line}: {said}");
         }
         assert_eq!(of(Verb::Copy, Again::Same, false, "b copy s d", &e(Code::Denied, Op::Open)), None);
+        // What is written in place has appeared.
+        for code in [Code::SourceChanged, Code::Mismatch, Code::NoSpace] {
+            for (again, appears) in [(Again::Resume, false), (Again::Same, false), (Again::InPlace, true)] {
+                let said = of(Verb::Copy, again, false, "b copy s d", &e(code, Op::Copy)).unwrap_or_default();
+                assert_eq!(!said.contains("appear"), appears, "{code:?} {again:?}: {said}");
+            }
+        }
         for code in [
             Code::ConnectionRefused,
             Code::UnknownHost,

@@ -233,6 +233,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::AnotherCopyRuns => "another copy to this name is under way",
         Reason::TakenAwayByOthers => "others keep taking it away",
         Reason::WorkerStopped => "a worker stopped unexpectedly",
+        Reason::AddedToAnother => "what was there, with what was added to it, differs from the source",
         Reason::NoDirectReads => "this file system has no reads past the cache",
         Reason::RecordedBlockDiffers => "a recorded block does not fit; going on before it",
         Reason::SessionDamaged => "the session file is damaged",

@@ -1144,6 +1144,7 @@ fn append_with_verify() {
     fs::write(place.at("out/src"), vec![b'x'; 100]).unwrap();
     let out = place.copy(&["--append=size", "-V"]);
     assert_eq!(out.status.code(), Some(4), "{}", text(&out));
+    says(&out, "what was there may not be how the source begins; -a proves that");
 }
 
 #[test]

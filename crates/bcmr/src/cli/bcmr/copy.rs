@@ -172,7 +172,7 @@ pub fn request(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
     let request = CopyRequest { sources, names: None, target, manifest, policy };
     let dash = dash(a, &request)?;
     // Of what went into a stream a part is there, and it begins anew.
-    let again = if dash == Dash::Output { Again::Same } else { show.again };
+    let again = if dash == Dash::Output { Again::InPlace } else { show.again };
     let show = Show { again, ..show };
     Ok(CopyJob { request, names, dash, show })
 }
@@ -357,7 +357,9 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     // What is half written in place has a new time too, so `-u` would take it for done.
     let again = match (policy.landing, collide) {
         _ if policy.resume.has_sessions() => Again::Resume,
-        (Landing::Atomic, Collide::Replace) if policy.resume == Resume::Off => Again::WithUpdate,
+        (Landing::InPlace, _) => Again::InPlace,
+        _ if policy.resume.appends() => Again::InPlace,
+        (Landing::Atomic, Collide::Replace) => Again::WithUpdate,
         _ => Again::Same,
     };
     let fast = policy.resume == Resume::Fast;

@@ -901,7 +901,9 @@ fn showing() {
     assert!(last.quiet && !last.verbose);
     assert_eq!(of("", &tty).again, Again::WithUpdate);
     assert_eq!(of("-u", &tty).again, Again::Same);
-    assert_eq!(of("--inplace", &tty).again, Again::Same);
+    for flags in ["--inplace", "--inplace -u", "-a", "--append=size"] {
+        assert_eq!(of(flags, &tty).again, Again::InPlace, "{flags}");
+    }
 }
 
 /// With a plan nothing else is said but how it is told: an option that was taken and passed over would be believed.
