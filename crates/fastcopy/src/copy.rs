@@ -95,6 +95,9 @@ pub struct Options {
     pub threads: usize,
     /// Whether blocks may be taken before they are written (`fallocate`, the length unchanged) where that is faster.
     pub preallocate: bool,
+    /// Whether a copy with holes may have its length before its data, which nobody else must see: xfs takes room behind the end of a
+    /// file that grows by writing, and what it took stays as blocks in the hole that follows.
+    pub lengthen: bool,
     /// What becomes of the pages that the bytes go through. [`Cache::Drop`] leaves out the calls that copy inside the
     /// kernel, which cannot be asked for it.
     pub cache: Cache,
@@ -107,6 +110,7 @@ impl Options {
         sparse: Sparse::Auto,
         threads: 2,
         preallocate: true,
+        lengthen: false,
         cache: Cache::Keep,
     };
 }
@@ -403,6 +407,7 @@ impl<'a> Job<'a> {
     fn keep_holes(&self, size: u64, scratch: &mut Scratch) -> Result<Copied, Failure> {
         let (mut at, mut holes, mut short) = (0, 0, None);
         let mut rung = None;
+        self.lengthen(size)?;
         for extent in Extents::new(self.src, size) {
             let hole = extent.start - at;
             holes += hole;
@@ -440,6 +445,7 @@ impl<'a> Job<'a> {
     fn make_holes(&self, size: u64, holes: bool, scratch: &mut Scratch) -> Result<Copied, Failure> {
         let buf = scratch.buffer();
         let all = if size == 0 { u64::MAX } else { size };
+        let long = self.lengthen(size)?;
         // What is a hole already need not be read to know that it is zero.
         let mut extents = Extents::new(self.src, all);
         let mut next = |at| if holes { extents.next() } else { (at < all).then_some(at..all) };
@@ -479,7 +485,7 @@ impl<'a> Job<'a> {
             self.tell(end.saturating_sub(at), end)?;
             at = end;
         }
-        if written_to < at {
+        if written_to.max(long) != at {
             self.set_length(at, written_to)?;
         }
         Ok(Copied { bytes: at, holes: at - wrote, rung: Rung::ReadWrite })
@@ -700,6 +706,15 @@ impl<'a> Job<'a> {
             // ENOSPC may have taken a part.
             Err(_) => true,
         }
+    }
+
+    /// Gives the target its length before its data, where that is wanted, and returns the length that it has.
+    fn lengthen(&self, size: u64) -> Result<u64, Failure> {
+        if !self.opts.lengthen {
+            return Ok(0);
+        }
+        self.set_length(size, 0)?;
+        Ok(size)
     }
 
     fn set_length(&self, len: u64, done: u64) -> Result<(), Failure> {

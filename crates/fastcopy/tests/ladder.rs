@@ -35,7 +35,8 @@ fn check_everywhere(len: u64, data: &[(u64, u64)]) {
             ];
             let ways = ways.into_iter().enumerate().filter(|(i, _)| skips::in_slice(n + k + i, 2));
             for (_, (threads, preallocate, reflink, cache)) in ways {
-                let opts = Options { reflink, sparse, threads, preallocate, cache };
+                let lengthen = preallocate;
+                let opts = Options { reflink, sparse, threads, preallocate, lengthen, cache };
                 let what = format!("{len} {data:?} {first:?} {opts:?}");
                 let copied = copy(&source(&src), &to, &rungs(first), &opts).expect(&what);
                 assert_eq!(copied.bytes, len, "{what}");
@@ -236,7 +237,8 @@ fn a_size_that_lies() {
                 for blocks in [told.div_ceil(512), 0] {
                     let what = format!("{real} {told} {first:?} {threads} {blocks}");
                     let lie = Source { size: told, blocks, ..source(&src) };
-                    let opts = Options { threads, reflink: Reflink::Never, ..OPTIONS };
+                    let opts =
+                        Options { threads, reflink: Reflink::Never, lengthen: threads == 2, ..OPTIONS };
                     let copied = copy(&lie, &to, &rungs(first), &opts).expect(&what);
                     let got = read(&to).unwrap();
                     // A forced kernel rung, or a walk over extents, copies a small file as it was told.
@@ -270,7 +272,7 @@ fn a_source_that_is_cut_while_it_is_read() {
                         once.call_once(|| src.set_len(cut).unwrap());
                         true
                     };
-                    let opts = Options { threads, sparse, ..OPTIONS };
+                    let opts = Options { threads, sparse, lengthen: threads == 2, ..OPTIONS };
                     let copied = copy_file(
                         &source(&src),
                         &dest(&dst),
@@ -297,7 +299,8 @@ fn a_source_that_is_cut_inside_a_hole() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     let data = [(0, MIB), (16 * MIB, MIB)];
-    for sparse in [Sparse::Auto, Sparse::Always] {
+    let both = [false, true].map(|lengthen| [(Sparse::Auto, lengthen), (Sparse::Always, lengthen)]);
+    for (sparse, lengthen) in both.into_iter().flatten() {
         let src = make(&from, 20 * MIB, &data);
         let dst = create(&to);
         let once = Once::new();
@@ -305,7 +308,7 @@ fn a_source_that_is_cut_inside_a_hole() {
             once.call_once(|| src.set_len(5 * MIB).unwrap());
             true
         };
-        let opts = Options { sparse, reflink: Reflink::Never, ..OPTIONS };
+        let opts = Options { sparse, lengthen, reflink: Reflink::Never, ..OPTIONS };
         let copied =
             copy_file(&source(&src), &dest(&dst), &Rungs::new(), &opts, &mut Scratch::new(), &observe)
                 .unwrap();
@@ -491,6 +494,25 @@ fn filesystems_that_clone() {
             }
         }
         assert_eq!(rungs.refused(), 0, "{kind}");
+    }
+}
+
+/// A file that grows by writing leaves blocks in its holes on xfs: the room that was taken behind its end.
+#[test]
+fn what_grows_by_writing_leaves_no_blocks_in_holes() {
+    let Some(mount) = Mount::image("xfs", 320) else {
+        return skipped("what_grows_by_writing_leaves_no_blocks_in_holes", "xfs");
+    };
+    let (from, to) = (mount.at.join("from"), mount.at.join("to"));
+    let teeth: Vec<(u64, u64)> = (0..64).map(|n| (n * MIB, 1)).collect();
+    let src = make(&from, 64 * MIB, &teeth);
+    src.sync_all().unwrap();
+    for sparse in [Sparse::Auto, Sparse::Always] {
+        let opts = Options { sparse, lengthen: true, reflink: Reflink::Never, ..OPTIONS };
+        copy(&source(&src), &to, &Rungs::new(), &opts).unwrap();
+        File::open(&to).unwrap().sync_all().unwrap();
+        assert!(allocated(&to) <= allocated(&from) + 64 * KIB, "{sparse:?}: {}", allocated(&to));
+        assert!(read(&to).unwrap() == read(&from).unwrap(), "{sparse:?}");
     }
 }
 

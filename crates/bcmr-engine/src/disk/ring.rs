@@ -527,6 +527,7 @@ fn clone(rungs: &Rungs, job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> bool 
         sparse: how.sparse.into(),
         threads: 1,
         preallocate: false,
+        lengthen: false,
         cache: fastcopy::page_cache::Cache::Keep,
     };
     match copy::clone_file(&from, &to, rungs, &options, how.observe) {

@@ -794,6 +794,7 @@ impl Sys {
                 sparse: how.sparse.into(),
                 threads: how.threads,
                 preallocate,
+                lengthen: !matches!(job.place, Placement::There),
                 cache,
             };
             let done = copy::copy_file(&from, &to, &self.rungs, &options, &mut hand.scratch, how.observe)

@@ -351,6 +351,33 @@ fn what_is_compressed_takes_no_room_in_advance() {
     }
 }
 
+/// xfs takes room behind the end of a file that grows by writing, and what it took stays in the hole that follows.
+#[test]
+fn what_is_written_around_holes_leaves_them_empty() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    const NAME: &str = "what_is_written_around_holes_leaves_them_empty";
+    needs!(crate::common::is_root() && have("mkfs.xfs"), "needs root and mkfs.xfs");
+    let tmp = Tmp::new();
+    let mount = match Mount::image("xfs", 512, &tmp.p("m")) {
+        Ok(mount) => mount,
+        Err(why) => return crate::common::skipped(NAME, &why),
+    };
+    let from = fs::File::create(mount.path().join("from")).unwrap();
+    for mib in 0..64 {
+        from.write_all_at(b"x", mib << 20).unwrap();
+    }
+    let blocks = |name: &str| {
+        let file = fs::File::open(mount.path().join(name)).unwrap();
+        file.sync_all().unwrap();
+        file.metadata().unwrap().blocks()
+    };
+    for flags in ["", "--sparse=always", "-V", "-C"] {
+        bcmr(&format!("copy --reflink=disable {flags} from to"), mount.path()).exits(0);
+        assert!(blocks("to") <= 64 * 8 + 128, "{flags}: {}", blocks("to"));
+        fs::remove_file(mount.path().join("to")).unwrap();
+    }
+}
+
 /// The ring's options say what it is asked for: as many operations as there are blocks, as many of one file at once as the
 /// depth, and none for what is smaller than the threshold.
 #[test]
