@@ -599,6 +599,7 @@ Reason {
     NoneMatches = 680,
     FromRun = 830,
     AddedToAnother = 890,
+    KeepsNothing = 891,
 }}
 
 /// A reason with what it speaks of.

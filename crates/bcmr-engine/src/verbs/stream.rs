@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Event, Front, Question, Summary, Watch};
-use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target};
+use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target, Verify};
 use crate::tally::Tally;
 use crate::verbs::look;
 use crate::verbs::operands::{self, Place, Reach, Source, Where};
@@ -135,7 +135,7 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
             tally.item(Action::Kept, 0, || (path.clone(), shown));
             return Ok(Streamed::Done(tally.summary()));
         }
-        let mut to = File::from(open_to_write(&shown).map_err(|e| Error::os(Op::Open, &shown, e))?);
+        let mut to = open_stream(&request, &shown)?;
         let kind = Info::of(&to).map_err(|e| Error::os(Op::Stat, &shown, e))?.kind;
         if !is_stream(kind) {
             return Err(Error::ours(Code::InTheWay, Op::WriteInto, shown, Reason::SomethingElseThere));
@@ -186,7 +186,7 @@ fn take_input(request: CopyRequest, mut from: File, watch: Watch<'_>) -> Result<
     let shown = request.target.path().clone();
     let source = request.sources.first().cloned().unwrap_or_else(|| "-".into());
     if leads_to_stream(&shown) {
-        let mut to = File::from(open_to_write(&shown).map_err(|e| Error::os(Op::Open, &shown, e))?);
+        let mut to = open_stream(&request, &shown)?;
         let bytes = pour(&mut from, &mut to, &source, &shown, watch)?;
         return Ok(Streamed::Done(poured(&tally, bytes, source, shown)));
     }
@@ -219,6 +219,14 @@ fn pour_out(request: &CopyRequest, mut to: File, watch: Watch<'_>) -> Result<Sum
     let tally = Tally::new(watch);
     let bytes = pour(&mut File::from(from), &mut to, &path, &shown, watch)?;
     Ok(poured(&tally, bytes, path, shown))
+}
+
+/// A stream to write into. Not with `-V`: nobody reads back what a pipe was given, and exit 0 would say that it was proved.
+fn open_stream(request: &CopyRequest, shown: &Path) -> Result<File> {
+    if request.policy.verify != Verify::Off {
+        return Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing));
+    }
+    Ok(File::from(open_to_write(shown).map_err(|e| Error::os(Op::Open, shown, e))?))
 }
 
 /// Counts one stream that was poured.

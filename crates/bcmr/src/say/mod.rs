@@ -251,6 +251,9 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (_, Code::Mismatch) => {
             only("it did not appear at the destination; suspect the disk, the memory or a cable")
         }
+        (Verb::Copy, Code::Unsupported) if has_reason(e, Reason::KeepsNothing) => {
+            only("nothing was written; without -V it is, and nothing is proved")
+        }
         (Verb::Copy, Code::Unsupported) if e.op == Op::CloneTo => {
             with("to copy where sharing is not possible, run", Flags(&["--reflink=auto"]))
         }

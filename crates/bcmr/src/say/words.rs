@@ -234,6 +234,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::TakenAwayByOthers => "others keep taking it away",
         Reason::WorkerStopped => "a worker stopped unexpectedly",
         Reason::AddedToAnother => "what was there, with what was added to it, differs from the source",
+        Reason::KeepsNothing => "what is written into it cannot be read back",
         Reason::NoDirectReads => "this file system has no reads past the cache",
         Reason::RecordedBlockDiffers => "a recorded block does not fit; going on before it",
         Reason::SessionDamaged => "the session file is damaged",

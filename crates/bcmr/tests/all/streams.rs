@@ -161,6 +161,19 @@ fn a_stream_that_takes_no_more() {
     assert!(ran.err.contains("make room, then run: ") && !ran.err.contains("whole"), "{}", ran.err);
 }
 
+#[test]
+fn what_goes_into_a_stream_is_not_called_verified() {
+    let tmp = Tmp::new();
+    tmp.file("f", "for nobody");
+    mkfifo(&tmp.p("fifo"));
+    for to in ["/dev/null", "fifo"] {
+        for flags in ["-V", "-V=direct"] {
+            let ran = bcmr(["copy", "--inplace", flags, "f", to]).cwd(tmp.path()).run().code(1);
+            ran.says("what is written into it cannot be read back").says("without -V");
+        }
+    }
+}
+
 /// A disk that is there as a block device for as long as this lives.
 struct Disk(std::path::PathBuf);
 
