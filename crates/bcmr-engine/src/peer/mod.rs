@@ -46,7 +46,7 @@ pub(crate) use client::with_retries;
 pub use client::{get, put};
 pub use globs::matching;
 pub use inspect::{Finding, OnTheWay, RemoveHow, doctor, hash, list, make_directory, remove, stat, usage};
-pub use relay::relay;
+pub use relay::{RelayError, relay};
 pub use server::serve;
 pub use ssh::{share, share_again, ssh_said, ssh_socket, ssh_words, sudo_words, verb_words};
 pub use undoing::undo;

@@ -30,6 +30,7 @@ use bcmr_wire::handshake::{Features, caps, guarantees};
 use bcmr_wire::message::{self, Message, kind};
 use bcmr_wire::policy::flags;
 use fastcopy::dir::NameBuf;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -43,13 +44,30 @@ const LOOK: Duration = Duration::from_millis(100);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const STOPPED: Duration = Duration::from_secs(10);
 
+/// Why nothing went from one machine to another: where no bcmr answers, the caller has to know at which of them.
+pub enum RelayError {
+    /// [`Code::NoPeer`] at the source.
+    AtSource(Error),
+    /// Anything else; [`Code::NoPeer`] is that of the destination.
+    Other(Error),
+}
+
 /// Copies between two other machines.
 ///
 /// # Errors
 /// As a copy to or from either of them.
-pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
+pub fn relay(request: RelayRequest, watch: Watch<'_>) -> std::result::Result<Summary, RelayError> {
+    let no_source = Cell::new(false);
+    relay_in_order(request, watch, &no_source).map_err(|e| match no_source.get() {
+        true => RelayError::AtSource(e),
+        false => RelayError::Other(e),
+    })
+}
+
+/// With what goes before it, where anything does. `no_source` becomes true where the source has no bcmr that answers.
+fn relay_in_order(request: RelayRequest, watch: Watch<'_>, no_source: &Cell<bool>) -> Result<Summary> {
     if !goes_first(request.when, request.purpose, &request.policy) {
-        return relay_all(request, watch);
+        return relay_all(request, watch, no_source);
     }
     let look = RelayRequest {
         from: request.from.clone(),
@@ -65,13 +83,13 @@ pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
     and_the_rest(
         watch,
         &request.policy.clone(),
-        |watch| relay_all(look, watch),
-        |policy| relay_all(RelayRequest { policy, ..request }, watch),
+        |watch| relay_all(look, watch, no_source),
+        |policy| relay_all(RelayRequest { policy, ..request }, watch, no_source),
     )
 }
 
 /// The same, without anything that goes before.
-fn relay_all(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
+fn relay_all(request: RelayRequest, watch: Watch<'_>, no_source: &Cell<bool>) -> Result<Summary> {
     let RelayRequest { from, to, target, purpose, when: _, dated, here, onward, policy } = request;
     let policy = for_purpose(policy, purpose);
     let policy = if dated.is_some() { snapshot::everything(policy) } else { policy };
@@ -88,6 +106,7 @@ fn relay_all(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
         policy: &policy,
         watch,
         once_more: Arc::default(),
+        no_source,
     };
     let mut snapshot = AskedSnapshot::of(dated);
     and_once_more(&run.once_more, || {
@@ -117,6 +136,8 @@ struct RelayRun<'a> {
     watch: Watch<'a>,
     /// A move is to be gone through once more.
     once_more: Arc<AtomicBool>,
+    /// The source has no bcmr that answers.
+    no_source: &'a Cell<bool>,
 }
 
 impl RelayRun<'_> {
@@ -204,7 +225,11 @@ impl RelayRun<'_> {
             Features { caps: all.caps & !beside.caps, wide: all.wide }
         };
         let needed = needed_of_sender(required);
-        let source = self.connect(first, self.here, Terms::new(offer(self.here), needed))?;
+        let of_source = |terms| {
+            let connected = self.connect(first, self.here, terms);
+            connected.inspect_err(|e| self.no_source.set(e.code == Code::NoPeer))
+        };
+        let source = of_source(Terms::new(offer(self.here), needed))?;
         let common = source.agreed.features.and(offer(self.onward));
         let dest = self.connect(self.to, self.onward, Terms::new(common, required))?;
         let common = dest.agreed.features;
@@ -212,7 +237,7 @@ impl RelayRun<'_> {
             return Ok((source, dest));
         }
         source.abort();
-        let source = self.connect(first, self.here, Terms::new(common, needed))?;
+        let source = of_source(Terms::new(common, needed))?;
         if source.agreed.features == common {
             Ok((source, dest))
         } else {

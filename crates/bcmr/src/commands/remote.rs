@@ -26,6 +26,7 @@ use crate::voice::BCMR;
 use bcmr_engine::control;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
+use bcmr_engine::peer::RelayError;
 use bcmr_engine::policy::{NameList, Target};
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, RunAs, Way};
 use bcmr_engine::{look_with_plan, peer};
@@ -255,14 +256,21 @@ fn carry(job: &RemoteJob, lines: &Lines, watch: Watch<'_>, by_scp: &AtomicBool) 
     if let (Places::Between { to, .. }, Some(onward)) = (&job.places, &lines.onward) {
         // Which of the two wants a password is not known here.
         let done = with_program(address, reach, watch.cancel, &note, |here| {
-            let done = with_program(to, onward, watch.cancel, &note, |way| between(job, here, way, watch));
-            // Of the other machine: no reason to look for another program on the first.
-            done.map_err(Absent::error).map_err(|e| match e.code {
-                Code::NoPeer => Error { code: Code::Unsupported, ..e },
-                _ => e,
-            })
+            let done = with_program(to, onward, watch.cancel, &note, |way| {
+                match between(job, here, way, watch) {
+                    // What the source lacks is not looked for at the destination.
+                    Err(RelayError::AtSource(e)) => Ok(Err(e)),
+                    Err(RelayError::Other(e)) => Err(e),
+                    Ok(summary) => Ok(Ok(summary)),
+                }
+            });
+            match done {
+                Ok(done) => done.map(Ok),
+                // Nor has the source anything for what the destination lacks.
+                Err(absent) => Ok(Err(absent.error())),
+            }
         });
-        return done.map_err(Absent::error);
+        return done.map_err(Absent::error)?;
     }
     let absent = match with_peer_over(address, reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
         Err(Absent::Peer(e)) => e,
@@ -279,13 +287,22 @@ fn carry(job: &RemoteJob, lines: &Lines, watch: Watch<'_>, by_scp: &AtomicBool) 
 }
 
 /// Between two other machines.
-fn between(job: &RemoteJob, here: &Way, onward: &Way, watch: Watch<'_>) -> Result<Summary> {
+fn between(
+    job: &RemoteJob,
+    here: &Way,
+    onward: &Way,
+    watch: Watch<'_>,
+) -> std::result::Result<Summary, RelayError> {
     let Places::Between { from, to, target } = &job.places else {
-        return Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine));
+        let e = Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine);
+        return Err(RelayError::Other(e));
     };
     let (to, target, purpose) = (to.clone(), *target, job.purpose);
-    let from = meant_there(job, from, here, watch.cancel)?;
-    several(&target(to.path.clone()), from.len())?;
+    let from = meant_there(job, from, here, watch.cancel).map_err(|e| match e.code {
+        Code::NoPeer => RelayError::AtSource(e),
+        _ => RelayError::Other(e),
+    })?;
+    several(&target(to.path.clone()), from.len()).map_err(RelayError::Other)?;
     let (here, onward, policy) = (here.clone(), onward.clone(), job.policy.clone());
     let (dated, when) = (job.dated, job.when);
     peer::relay(RelayRequest { from, to, target, purpose, when, dated, here, onward, policy }, watch)
@@ -311,7 +328,9 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
                 PutRequest { sources, names, to, target, purpose, when, manifest, dated, state, way, policy };
             peer::put(request, watch)
         }
-        Places::Between { .. } => between(job, &way, &way, watch),
+        Places::Between { .. } => between(job, &way, &way, watch).map_err(|e| match e {
+            RelayError::AtSource(e) | RelayError::Other(e) => e,
+        }),
         Places::Get { from, target } => {
             let (target, manifest) = (target.clone(), job.manifest.clone());
             let from = meant_there(job, from, &way, watch.cancel)?;
