@@ -113,6 +113,11 @@ pub(crate) fn error_of(trouble: &Trouble<'_>) -> Error {
     }
 }
 
+/// A content that the sender could not read. Its receiver tells it, whose own files are read as well: so it says which it is.
+pub(crate) fn unreadable(trouble: &Trouble<'_>, path: PathBuf) -> Error {
+    Error { op: Op::ReadSource, path, ..error_of(trouble) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

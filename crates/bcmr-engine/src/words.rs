@@ -190,6 +190,7 @@ Op {
     HoldEveryOwner = 231,
     SetAclOf = 232,
     KeepAllOf = 240,
+    ReadSource = 250,
 }}
 
 numbered! {

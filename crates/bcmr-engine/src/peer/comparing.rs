@@ -25,7 +25,7 @@ use crate::receiver::directories::Marks;
 use crate::receiver::plan::Proof;
 use crate::sender::filter::{Filter, relative};
 use crate::tally::Tally;
-use crate::trouble::error_of;
+use crate::trouble::unreadable;
 use crate::verbs::check::Check;
 use crate::verbs::dry_run::DryRun;
 use crate::verbs::entry_pair::{ContentCompare, Visit, carried, change};
@@ -292,7 +292,7 @@ impl Survey<'_> {
                 let note = Reason::SourceChangedWhileRead;
                 Err(Error::ours(Code::SourceChanged, Op::Compare, shown(), note))
             }
-            Some(Item::Unreadable(trouble)) => Err(Error { path: shown(), ..error_of(trouble) }),
+            Some(Item::Unreadable(trouble)) => Err(unreadable(trouble, shown())),
             None => Err(Error::ours(Code::Io, Op::Compare, shown(), Reason::NothingCame)),
         })
     }

@@ -91,9 +91,12 @@ impl ClientObserver<'_> {
     }
 
     fn there(&self, path: &[u8]) -> PathBuf {
-        let mut text = std::ffi::OsString::from(&self.prefix);
-        text.push(OsStr::from_bytes(path));
-        text.into()
+        behind(&self.prefix, path)
+    }
+
+    /// An item without a source has no path.
+    fn at_source(&self, path: &[u8]) -> PathBuf {
+        if path.is_empty() { PathBuf::new() } else { behind(&self.source_prefix, path) }
     }
 
     fn trouble(&self, trouble: &Trouble<'_>) -> Error {
@@ -103,11 +106,21 @@ impl ClientObserver<'_> {
     }
 }
 
-/// Whether a receiver names what it speaks of as the source does: what a move cannot take away, what changed while it was read,
-/// and a directory that its own copy would be in. All else has a name at the destination.
+fn behind(prefix: &str, path: &[u8]) -> PathBuf {
+    let mut text = std::ffi::OsString::from(prefix);
+    text.push(OsStr::from_bytes(path));
+    text.into()
+}
+
+/// Whether a receiver names what it speaks of as the source does: what a move cannot take away, what could not be read or
+/// changed meanwhile, and a directory that its own copy would be in. All else has a name at the destination.
 fn is_of_source(e: &Error) -> bool {
     let nested = |note: &Note| matches!(note.reason, Reason::DestinationInside | Reason::SameDirectory);
-    e.op == Op::RemoveSource || e.code == Code::SourceChanged || e.note.as_ref().is_some_and(nested)
+    // What is received has no path where it is about the connection.
+    let sent = e.op == Op::Receive && !e.path.as_os_str().is_empty();
+    sent || matches!(e.op, Op::RemoveSource | Op::ReadSource)
+        || e.code == Code::SourceChanged
+        || e.note.as_ref().is_some_and(nested)
 }
 
 fn copy_of(e: &Error) -> Error {
@@ -169,7 +182,7 @@ impl SendObserver for ClientObserver<'_> {
         self.watch.front.event(match event {
             WireEvent::Item { action, src, dst, bytes } => Event::Item {
                 action: ACTIONS.get(usize::from(*action)).copied().unwrap_or(Action::Copied),
-                src: PathBuf::from(OsStr::from_bytes(src)),
+                src: self.at_source(src),
                 dst: self.there(dst),
                 bytes: *bytes,
             },

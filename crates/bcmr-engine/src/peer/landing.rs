@@ -38,7 +38,7 @@ use crate::receiver::run_files::RunFiles;
 use crate::sender::filter::Filter;
 use crate::store::{CameFrom, Store};
 use crate::tally::Tally;
-use crate::trouble::error_of;
+use crate::trouble::unreadable;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::keeping;
 use crate::verbs::manifest::Manifest;
@@ -497,7 +497,7 @@ impl WireLanding<'_> {
                 let note = Reason::SourceChangedWhileRead;
                 Err(Error::ours(Code::SourceChanged, Op::Copy, shown(), note))
             }
-            Some(Item::Unreadable(trouble)) => Err(Error { path: shown(), ..error_of(trouble) }),
+            Some(Item::Unreadable(trouble)) => Err(unreadable(trouble, shown())),
         })
     }
 }

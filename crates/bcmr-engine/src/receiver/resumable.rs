@@ -212,6 +212,13 @@ pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, home: &Home, name: Name<'_>
     abandon(disk, dir, part, session_name)
 }
 
+/// What failed at the source. One that comes over a wire has no file here: it is received, which the side that shows it knows
+/// for something about the source.
+fn of_source(want: &Want<'_>, op: Op) -> impl Fn(io::Error) -> Fault {
+    let op = if want.source.file().is_some() { op } else { Op::Receive };
+    move |e| Fault::os(Side::Source, op, e)
+}
+
 /// A source changed within one tick of the clock before we looked could change again without a trace; so wait it out.
 fn settle_clock(want: &Want<'_>) -> Result<(), Fault> {
     let ctime =
@@ -220,7 +227,7 @@ fn settle_clock(want: &Want<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     std::thread::sleep(CLOCK_TICK);
-    let now = want.source.info().map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
+    let now = want.source.info().map_err(of_source(want, Op::Stat))?;
     if want.info.same_content(&now) { Ok(()) } else { Err(Fault::changed()) }
 }
 
@@ -524,7 +531,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
         // A failed sync weighs more than an interrupted proof: it decides whether the stage may stay.
         copied.and_then(|blocks| proved.map(|wrong| (blocks, wrong)))
     })?;
-    let after = want.source.info().map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
+    let after = want.source.info().map_err(of_source(want, Op::Stat))?;
     if !want.info.same_content(&after) {
         return Err(Fault::changed());
     }
@@ -641,8 +648,7 @@ fn copy_block<D: Disk>(
     let start = block * BLOCK_BYTES;
     let end = (start + BLOCK_BYTES).min(want.info.size);
     let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest(Op::Write));
-    let read =
-        |at, room: &mut [u8]| want.source.read_at(at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e));
+    let read = |at, room: &mut [u8]| want.source.read_at(at, room).map_err(of_source(want, Op::Read));
     let around = |at, piece: &[u8]| match holes {
         Holes::Make => around_zeros(at, piece, write),
         Holes::Fill => write(at, piece),

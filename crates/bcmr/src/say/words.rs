@@ -84,6 +84,7 @@ pub fn op(op: Op) -> String {
         Op::ReadNames => "read names",
         Op::ReadNamesBelow => "read names below",
         Op::ReadPolicy => "read policy",
+        Op::ReadSource => "read source",
         Op::ReadUnfinished => "read unfinished",
         Op::Receive => "receive",
         Op::ReceiveFrom => "receive from",

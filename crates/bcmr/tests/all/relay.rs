@@ -201,6 +201,91 @@ fn the_source_is_heard_behind_what_its_login_prints() {
     }
 }
 
+/// Where a shell finds no bcmr, each of the two machines gets what it lacks itself.
+#[test]
+fn a_bcmr_is_looked_for_on_the_machine_that_lacks_it() {
+    let tmp = Tmp::new();
+    tmp.file("s", "A");
+    tmp.dir("bin");
+    symlink(BCMR, tmp.p("bin/bcmr")).unwrap();
+    let ssh = tmp.file(
+        "ssh",
+        format!(
+            "#!/bin/sh
+             while [ \"$1\" != -- ]; do shift; done
+             export HOME='{top}'/$2 PATH=/usr/bin:/bin
+             export XDG_RUNTIME_DIR=\"$HOME/run\" XDG_CACHE_HOME=\"$HOME/.cache\" XDG_CONFIG_HOME=\"$HOME\"
+             if [ -e \"$HOME/has\" ]; then PATH='{top}/bin':$PATH; fi
+             exec sh -c \"$3\"",
+            top = tmp.path().display()
+        ),
+    );
+    chmod(&ssh, 0o755);
+    let far = Far::pipe().without_program().over(&ssh);
+    let place = |lacking: &[&str]| {
+        for host in ["one", "two"] {
+            if tmp.p(host).exists() {
+                fs::remove_dir_all(tmp.p(host)).unwrap();
+            }
+            tmp.dir(format!("{host}/run"));
+            chmod(&tmp.p(host).join("run"), 0o700);
+            if !lacking.contains(&host) {
+                tmp.file(format!("{host}/has"), "");
+            }
+        }
+    };
+    let is_put = |host: &str| tmp.p(host).join(".cache/bcmr/bin").exists();
+    for lacking in [&["one"][..], &["two"], &["one", "two"]] {
+        place(lacking);
+        for host in lacking {
+            tmp.dir(format!("{host}/.local/bin"));
+            symlink(BCMR, tmp.p(host).join(".local/bin/bcmr")).unwrap();
+        }
+        let ran = relayed(&far, "copy", "-v", &tmp, ("s", "d")).run().ok();
+        let times = ran.err.matches("the shell there does not find bcmr").count();
+        assert_eq!(times, lacking.len(), "{lacking:?}: {}", ran.err);
+        fs::remove_file(tmp.p("d")).unwrap();
+    }
+    for host in ["one", "two"] {
+        place(&[host]);
+        let bare = relayed(&far, "copy", "", &tmp, ("s", "d")).run().code(1);
+        assert!(bare.err.contains(&format!("'{host}'")) && bare.err.contains("--bootstrap"), "{}", bare.err);
+        assert!(!tmp.p("d").exists() && !is_put("one") && !is_put("two"));
+    }
+    place(&["one"]);
+    relayed(&far, "copy", "--bootstrap", &tmp, ("s", "d")).run().ok();
+    assert!(is_put("one") && !is_put("two"));
+    assert_eq!(fs::read_to_string(tmp.p("d")).unwrap(), "A");
+}
+
+/// What the source cannot read is the source's, whichever side tells it; and so is what an item is copied from.
+#[test]
+fn what_cannot_be_read_is_named_with_the_source() {
+    needs!(is_root() && has_tool("setpriv"), "becoming somebody else needs root and setpriv");
+    let tmp = Tmp::for_others();
+    let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let far = Far::pipe();
+    chmod(&far.home(), 0o777);
+    chmod(tmp.path(), 0o777);
+    let far = far.with("FAR_RUN", &nobody).program(&tmp.p("bcmr"));
+    tmp.file("s/small", "S");
+    tmp.file("s/large", noise(1, 3_000_000));
+    tmp.file("s/a", "A");
+    for name in ["small", "large"] {
+        chmod(&tmp.p("s").join(name), 0o600);
+    }
+    for flags in ["-rT", "-rTC"] {
+        let ran = relayed(&far, "copy", &format!("{flags} -v"), &tmp, ("s", "d")).run().code(1);
+        for name in ["small", "large"] {
+            let named = format!("'{}': Permission denied", on("one", &tmp.p("s").join(name)));
+            assert!(ran.err.contains(&named), "{flags} {name}: {}", ran.err);
+        }
+        let item = format!("'{}' -> '{}'", on("one", &tmp.p("s/a")), on("two", &tmp.p("d/a")));
+        assert!(ran.out.contains(&item), "{flags}: {}", ran.out);
+        fs::remove_dir_all(tmp.p("d")).unwrap();
+    }
+}
+
 /// Of two other machines the one is named that it is about, in the error and in the hint.
 #[test]
 fn the_machine_that_it_is_about_is_named() {
