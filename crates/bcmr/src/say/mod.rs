@@ -1186,6 +1186,11 @@ pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64, s: &Summary)
     if how.is_empty() { found } else { format!("{found}; {}", how.join(", ")) }
 }
 
+/// The same of a plan's end: what shards have found, no line here tells.
+pub fn differences_of_plan(all: u64) -> String {
+    format!("{}, with those that the shards have told", counted(all, "difference", "differences"))
+}
+
 fn found(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
     if (add.0, extra.0, differ) == (0, 0, 0) {
         return "no differences".to_owned();

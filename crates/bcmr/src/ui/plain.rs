@@ -6,7 +6,7 @@ use super::tree::{self, Difference};
 use super::writer::Sink;
 use crate::names;
 use crate::say::{self, words};
-use crate::show::Show;
+use crate::show::{Show, Verb};
 use bcmr_engine::error::{Code, Error, Reason};
 use bcmr_engine::event::{Change, Event, Summary, Unfinished};
 use std::os::unix::ffi::OsStringExt;
@@ -169,6 +169,8 @@ impl Plain {
             self.fold(show, out);
             out.line(&if show.manifest {
                 say::unlike_manifest(self.add.0, self.differ)
+            } else if show.verb == Verb::Finish {
+                say::differences_of_plan(s.differences)
             } else {
                 say::differences(self.add, self.extra, self.differ, s)
             });

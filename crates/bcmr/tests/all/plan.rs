@@ -848,6 +848,8 @@ fn a_check_in_shards_finds_what_differs() {
     let (told, end) = check("same");
     assert_eq!((told.as_str(), end.code), ("", 0), "{}", end.err);
     site.tmp.file("dst/d/b", "TWO");
+    let (_, end) = check("one");
+    assert_eq!((end.code, end.out.as_str()), (1, "1 difference, with those that the shards have told\n"));
     std::fs::remove_file(site.p("dst/z/y")).unwrap();
     std::fs::remove_dir_all(site.p("dst/zz")).unwrap();
     chmod(&site.p("dst/d/e"), 0o700);
