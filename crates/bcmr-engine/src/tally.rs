@@ -20,6 +20,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) failed: AtomicU64,
     /// Of those, what is not at the destination.
     pub(crate) absent: AtomicU64,
+    /// Of those, what is there and lacks something that was asked for.
+    pub(crate) lost: AtomicU64,
     pub(crate) differences: AtomicU64,
     /// Files that were compared by size and time, and by their contents.
     pub(crate) by_time: AtomicU64,
@@ -44,6 +46,7 @@ impl<'a> Tally<'a> {
             deleted: zero(),
             failed: zero(),
             absent: zero(),
+            lost: zero(),
             differences: zero(),
             by_time: zero(),
             by_content: zero(),
@@ -72,6 +75,7 @@ impl<'a> Tally<'a> {
     /// The contents are there, but something that was asked for is not: told, and the exit code says so.
     pub(crate) fn lost(&self, error: Error) {
         self.failed.fetch_add(1, Relaxed);
+        self.lost.fetch_add(1, Relaxed);
         self.code(error.code);
         self.watch.front.event(Event::Failed(error));
     }
@@ -84,6 +88,10 @@ impl<'a> Tally<'a> {
     /// What failed in a part of the run that told of it itself.
     pub(crate) fn failed_below(&self, part: &Summary) {
         self.failed.fetch_add(part.failed, Relaxed);
+        // Where more went wrong than that, it is not known how much of it is.
+        if part.codes.iter().all(|code| *code == Code::MetadataLost) {
+            self.lost.fetch_add(part.failed, Relaxed);
+        }
         part.codes.iter().for_each(|code| self.code(*code));
     }
 

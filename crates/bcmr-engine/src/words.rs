@@ -592,6 +592,8 @@ Reason {
     PlanSyncsThereUnfiltered = 781,
     PlanInDestination = 870,
     PlanLostSome = 871,
+    PlanInSource = 880,
+    LinkWouldBeFollowed = 881,
     IdentityNotTold = 782,
     HeldUnreadable = 790,
     AclNotHeld = 791,

@@ -49,4 +49,5 @@ pub use inspect::{Finding, OnTheWay, RemoveHow, doctor, hash, list, make_directo
 pub use relay::{RelayError, relay};
 pub use server::serve;
 pub use ssh::{share, share_again, ssh_said, ssh_socket, ssh_words, sudo_words, verb_words};
+pub(crate) use talk::shown_path;
 pub use undoing::undo;

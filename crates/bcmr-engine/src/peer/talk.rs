@@ -32,7 +32,7 @@ pub(super) fn prefix(address: &Address) -> String {
 }
 
 /// A path of the other machine as it is shown.
-pub(super) fn shown_path(address: &Address, path: &Path) -> PathBuf {
+pub(crate) fn shown_path(address: &Address, path: &Path) -> PathBuf {
     let mut shown = OsString::from(prefix(address));
     shown.push(path);
     shown.into()

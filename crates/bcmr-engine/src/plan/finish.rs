@@ -25,7 +25,7 @@ use crate::disk::{Attributes, Body, Dirs, Job, Keep, Phases, Placement};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
 use crate::node::{Node, os};
-use crate::peer::planned_source::SourceThere;
+use crate::peer::{self, planned_source::SourceThere};
 use crate::policy::{Compare, CopyPolicy, DeleteMax, Mirror, Preserve, Strictness};
 use crate::receiver::dest::DestDir;
 use crate::receiver::extraneous::Extraneous;
@@ -125,7 +125,7 @@ fn finished(folder: &PlanFolder, header: &PlanHeader, watch: Watch<'_>) -> Resul
     let root = line(b"root ").and_then(|hex| blake3::Hash::from_hex(hex).ok()).map(|hash| *hash.as_bytes());
     let lost = line(LOST).and_then(|lost| std::str::from_utf8(lost).ok()?.parse().ok());
     let tally = Tally::new(watch);
-    tell_lost(&tally, &PathBuf::from(OsStr::from_bytes(&header.destination)), lost.unwrap_or_default());
+    tell_lost(&tally, header, lost.unwrap_or_default());
     Ok(Some(Finished { summary: tally.summary(), root: root.unwrap_or_default() }))
 }
 
@@ -133,7 +133,9 @@ fn finished(folder: &PlanFolder, header: &PlanHeader, watch: Watch<'_>) -> Resul
 const LOST: &[u8] = b"lost ";
 
 /// L6: what is there lacks something, whichever process lost it, and however often the end is asked for.
-fn tell_lost(tally: &Tally<'_>, dst: &Path, lost: u64) {
+fn tell_lost(tally: &Tally<'_>, header: &PlanHeader, lost: u64) {
+    let destination = PathBuf::from(OsStr::from_bytes(&header.destination));
+    let dst = header.there().map_or(destination, |to| peer::shown_path(&to, &to.path));
     if lost > 0 {
         tally.lost(Error::ours(Code::MetadataLost, Op::KeepAllOf, dst, Reason::PlanLostSome.about(lost)));
     }
@@ -382,7 +384,7 @@ impl<'a> PlanEnd<'a> {
         if own.failed == 0 && !own.cancelled {
             self.folder.write_receipt(self.receipt(sum).as_bytes())?;
         }
-        tell_lost(&self.tally, &self.dst_path, self.lost(sum));
+        tell_lost(&self.tally, self.header, self.lost(sum));
         let own = self.tally.summary();
         let Sum { counts: ShardCounts { files, others, bytes, .. }, dirs, further, .. } = *sum;
         let summary = Summary { files, dirs, others: others + further, bytes, ..own };
@@ -455,7 +457,7 @@ impl<'a> PlanEnd<'a> {
         self.losses.tell_owners();
         let receipt = self.receipt(&sum);
         self.folder.write_receipt(receipt.as_bytes())?;
-        tell_lost(&self.tally, &self.dst_path, self.lost(&sum));
+        tell_lost(&self.tally, self.header, self.lost(&sum));
         let own = self.tally.summary();
         let summary = Summary {
             files: sum.counts.files,
@@ -487,7 +489,7 @@ impl<'a> PlanEnd<'a> {
 
     /// What shards have lost, and the end itself.
     fn lost(&self, sum: &Sum) -> u64 {
-        sum.counts.lost + self.tally.failed.load(Relaxed)
+        sum.counts.lost + self.tally.lost.load(Relaxed)
     }
 
     fn receipt(&self, sum: &Sum) -> String {

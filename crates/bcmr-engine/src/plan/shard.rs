@@ -20,7 +20,7 @@ use super::share::{FrameStep, ShardShare};
 use super::there;
 use super::{take, take_there};
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error, Op, Reason, Result};
+use crate::error::{About, Code, Error, Op, Reason, Result};
 use crate::event::{Event, Front, Question, Summary, Watch};
 use crate::node::os;
 use crate::peer::planned::{LandedHashes, TreeThere};
@@ -67,8 +67,10 @@ impl Front for FrameListener<'_> {
         match event {
             Event::Hashed { .. } => {}
             event => {
-                if matches!(&event, Event::Failed(e) if e.code == Code::MetadataLost) {
-                    self.lost.fetch_add(1, Relaxed);
+                if let Event::Failed(e) = &event
+                    && e.code == Code::MetadataLost
+                {
+                    self.lost.fetch_add(lost_by(e), Relaxed);
                 }
                 self.front.event(event);
             }
@@ -81,6 +83,17 @@ impl Front for FrameListener<'_> {
 
     fn lend_terminal(&self, lent: bool) {
         self.front.lend_terminal(lent);
+    }
+}
+
+/// What one failure counts for: owners are told of once for many entries.
+fn lost_by(e: &Error) -> u64 {
+    let note = e.note.as_ref();
+    let many = note.filter(|note| matches!(note.reason, Reason::OwnersNotKept | Reason::OwnersNotHeld));
+    match many.and_then(|note| note.about.first()) {
+        // It may be the word of another machine.
+        Some(About::Text(number)) => number.parse().map_or(1, |many: u32| u64::from(many.max(1))),
+        _ => 1,
     }
 }
 

@@ -340,6 +340,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::LinkMayBeTheirs => {
             "it is a symbolic link to a directory, and the other machine may have put it there: with a slash behind it, or with --follow-destination, it is followed"
         }
+        Reason::LinkWouldBeFollowed => {
+            "it is a symbolic link, and another machine may have put it there: remove it, or with --follow-destination it is followed"
+        }
         Reason::TargetOfSeveralNoDirectory => "the target of several sources is not a directory",
         Reason::TargetNoDirectory => "the target is not a directory",
         Reason::WouldWriteThroughLink => "not writing through a dangling symbolic link",
@@ -656,9 +659,8 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::PlanDeletesUnfiltered => {
             "a plan that deletes leaves nothing out: --delete and filters do not go together here"
         }
-        Reason::PlanLostSome => {
-            "{0} attributes, or names in the manifest, were lost; each was told when it was"
-        }
+        Reason::PlanLostSome => "lost attributes or names in the manifest: {0}; each was told when it was",
+        Reason::PlanInSource => "the plan's directory '{0}' would be inside it",
         Reason::PlanInDestination => "it would be deleted itself: it is in the destination",
         Reason::SourceIsAnother => "another directory is there than when the plan was made",
         Reason::NotAllTakenAway => "not everything of the shard was dealt with",

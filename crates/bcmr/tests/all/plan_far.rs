@@ -217,6 +217,29 @@ fn what_is_not_of_the_plan_stays() {
     site.judge("far");
 }
 
+/// L6: the other side tells of owners once for many files, and the end counts them all, with the machine they are on.
+#[test]
+fn owners_that_are_lost_there_are_counted() {
+    needs!(is_root() && has_tool("setpriv"), "becoming somebody else needs root and setpriv");
+    let site = Site { tmp: Tmp::for_others() };
+    let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let far = Far::pipe();
+    chmod(&far.home(), 0o777);
+    chmod(site.tmp.path(), 0o777);
+    let far = far.with("FAR_RUN", &nobody).program(&site.p("bcmr"));
+    for name in 0..5 {
+        site.tmp.file(format!("src/{name}"), "x");
+    }
+    site.over(&far, "plan", "src").args([far.at(site.p("far"))]).args(["--out=p", "--shards=1"]).run().ok();
+    site.over(&far, "shard", "p 0").run().code(1).says("entries whose owner was not kept: 5");
+    for _ in 0..2 {
+        let end = site.over(&far, "finish", "p").run().code(1);
+        let named = format!("cannot keep all of '{}': ", far.at(site.p("far")).display());
+        assert!(end.err.contains(&named) && end.err.contains("in the manifest: 5;"), "{}", end.err);
+    }
+    assert!(fs::read_to_string(site.p("p/receipt")).unwrap().ends_with("lost 5\n"));
+}
+
 #[test]
 fn what_a_plan_to_another_machine_cannot_do_is_refused() {
     let (far, site) = (Far::pipe(), Site::new());

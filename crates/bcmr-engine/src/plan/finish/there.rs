@@ -41,7 +41,7 @@ impl PlanEnd<'_> {
         let lost = lost?;
         self.tally.failed_below(&lost);
         self.folder.write_receipt(self.receipt(&sum).as_bytes())?;
-        super::tell_lost(&self.tally, &self.dst_path, self.lost(&sum));
+        super::tell_lost(&self.tally, self.header, self.lost(&sum));
         let Sum { counts: ShardCounts { files, others, bytes, .. }, dirs, further, root } = sum;
         let others = others + further;
         let mut summary = self.tally.summary();
