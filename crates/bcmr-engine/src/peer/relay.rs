@@ -260,15 +260,23 @@ impl RelayRun<'_> {
         if follows || names_a_place || matches!(target, Target::Into(_)) {
             return Ok(());
         }
-        send(dest, &Message::Stat { path, follow: false })?;
-        let frame = await_answer(dest, self.watch.cancel)?;
-        match frame.message()? {
-            Message::Info(entry) if entry.kind == message::Kind::Link => {
-                let shown = shown_path(self.to, target.path());
-                Err(Error::ours(Code::Refused, Op::CopyInto, shown, Reason::LinkMayBeTheirs))
-            }
-            _ => Ok(()),
+        let kind_of = |follow| {
+            send(dest, &Message::Stat { path, follow })?;
+            let frame = await_answer(dest, self.watch.cancel)?;
+            Result::Ok(match frame.message()? {
+                Message::Info(entry) => Some(entry.kind),
+                _ => None,
+            })
+        };
+        if kind_of(false)? != Some(message::Kind::Link) {
+            return Ok(());
         }
+        // The other side writes to what it leads to, as in a copy from its own users.
+        let why = match kind_of(true)? {
+            Some(message::Kind::Dir) => Reason::LinkMayBeTheirs,
+            _ => Reason::LinkWouldBeFollowed,
+        };
+        Err(Error::ours(Code::Refused, Op::CopyInto, shown_path(self.to, target.path()), why))
     }
 }
 

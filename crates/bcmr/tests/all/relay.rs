@@ -110,10 +110,19 @@ fn what_fails_is_told_with_its_machine_and_nothing_hangs() {
     relayed(&far, "copy", "", &tmp, ("s/a", "no/such/dir/a")).run().code(1).says("two:");
     // An earlier answer may have put a link there.
     tmp.file("kept", "kept");
-    symlink("kept", tmp.p("d")).unwrap();
-    relayed(&far, "copy", "", &tmp, ("s/a", "d")).run().code(8).says("follow-destination");
-    assert_eq!(fs::read_to_string(tmp.p("kept")).unwrap(), "kept");
-    relayed(&far, "copy", "--follow-destination", &tmp, ("s/a", "d")).run().ok();
+    tmp.dir("in");
+    for (link, target, why) in [
+        ("to-file", "kept", "it is a symbolic link, and"),
+        ("dangling", "nowhere", "it is a symbolic link, and"),
+        ("to-dir", "in", "it is a symbolic link to a directory"),
+    ] {
+        symlink(target, tmp.p(link)).unwrap();
+        let ran = relayed(&far, "copy", "", &tmp, ("s/a", link)).run().code(8).says("follow-destination");
+        ran.says(why);
+    }
+    assert!(fs::read_to_string(tmp.p("kept")).unwrap() == "kept" && !tmp.p("nowhere").exists());
+    assert!(names(&tmp.p("in")).is_empty());
+    relayed(&far, "copy", "--follow-destination", &tmp, ("s/a", "to-file")).run().ok();
     assert_eq!(fs::read_to_string(tmp.p("kept")).unwrap(), "A");
     let far = far.serving("--read-only");
     relayed(&far, "copy", "", &tmp, ("s/a", "e")).run().code(8);
