@@ -103,14 +103,16 @@ fn full(path: &Path, places: &BTreeMap<String, String>) -> Option<OsString> {
     let bytes = path.as_os_str().as_bytes().strip_prefix(b"@")?;
     let end = bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len());
     let place = places.get(std::str::from_utf8(bytes.get(..end)?).ok()?)?;
-    let rest = bytes.get(end..)?.iter().position(|b| *b != b'/').and_then(|from| bytes.get(end + from..));
+    let rest = bytes.get(end..)?;
     let mut full = place.clone().into_bytes();
-    if let Some(rest) = rest {
-        // A host alone is the home directory there, and a path behind its colon is relative to that.
+    if !rest.is_empty() {
+        let name = rest.iter().position(|b| *b != b'/').unwrap_or(rest.len());
+        // A host alone is the home directory there, and a path behind its colon is relative to that. A slash alone is kept as well:
+        // it says that there is a directory.
         if !full.ends_with(b"/") && !full.ends_with(b":") {
             full.push(b'/');
         }
-        full.extend_from_slice(rest);
+        full.extend_from_slice(rest.get(name..)?);
     }
     Some(OsString::from_vec(full))
 }
@@ -129,7 +131,10 @@ mod tests {
             ("@nas", Some("me@host:/srv")),
             ("@nas/a/b", Some("me@host:/srv/a/b")),
             ("@nas//a", Some("me@host:/srv/a")),
-            ("@nas/", Some("me@host:/srv")),
+            ("@nas/", Some("me@host:/srv/")),
+            ("@nas//", Some("me@host:/srv/")),
+            ("@home/", Some("host:")),
+            ("@disk/", Some("/mnt/disk/")),
             ("@home/x", Some("host:x")),
             ("@disk/x", Some("/mnt/disk/x")),
             ("@nass", None),
