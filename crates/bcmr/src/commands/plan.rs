@@ -11,7 +11,7 @@ use crate::usage::Usage;
 use bcmr_engine::control;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Event, Summary, Watch};
-use bcmr_engine::plan::{FarEnd, PlanVerb};
+use bcmr_engine::plan::{FarEnd, PlanVerb, elsewhere};
 use bcmr_engine::remote::{Address, Way};
 use bcmr_engine::verbs::WholeFile;
 use std::io::ErrorKind;
@@ -52,11 +52,6 @@ fn with_machine<T>(
     let done = with_peer(to, reach, watch.cancel, &note, |way| ask(Some(way.clone())));
     watch.front.lend_terminal(false);
     done.map_err(Absent::error)
-}
-
-/// The end of a plan that is on another machine; what cannot be read is told by the run.
-fn elsewhere(plan: &Path) -> Option<FarEnd> {
-    bcmr_engine::plan::elsewhere(plan).ok().flatten()
 }
 
 /// Runs `plan`.
@@ -125,7 +120,11 @@ fn write_scripts(plan: &Path, dir: &Path, shards: u32) -> Result<(), u8> {
 pub fn shard(args: &ShardArgs, env: &Env) -> u8 {
     let (mut request, show) = plan::shard(args, env);
     let sources = [request.plan.clone()];
-    let to = elsewhere(&request.plan).map(|end| end.address().clone());
+    let to = match elsewhere(&request.plan) {
+        Ok(end) => end.map(|end| end.address().clone()),
+        // Without its plan no option of the connection has a meaning: that it is not there says more.
+        Err(e) => return ui::run(&show, start(&sources, None, request.policy.jobs), |_| Err(e)),
+    };
     let reach = match reached(to.as_ref(), (&args.connect, Some(&args.remote)), env) {
         Ok(reach) => reach,
         Err(u) => return super::verb::usage(Verb::Shard, &u),
@@ -146,7 +145,10 @@ pub fn shard(args: &ShardArgs, env: &Env) -> u8 {
 pub fn finish(args: &FinishArgs, env: &Env) -> u8 {
     let (mut request, show) = plan::finish(args, env);
     let sources = [request.plan.clone()];
-    let far = elsewhere(&request.plan);
+    let far = match elsewhere(&request.plan) {
+        Ok(far) => far,
+        Err(e) => return ui::run(&show, start(&sources, None, 1), |_| Err(e)),
+    };
     let to = far.as_ref().map(FarEnd::address);
     let reach = match reached(to, (&args.connect, None), env) {
         Ok(_) if matches!(far, Some(FarEnd::Destination(_))) && args.merge => {

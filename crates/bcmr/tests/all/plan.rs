@@ -632,6 +632,10 @@ fn a_plan_leaves_out_what_is_excluded_and_never_copies_itself() {
         ran.says("only one of SRC and DST may be on another machine");
     }
     site.run("plan nowhere dst --out q").code(1);
+    // What is not there has no other machine either, whatever is said of how to get to one.
+    for line in ["shard q 0 --retries 1", "shard q 0", "finish q -F x", "finish q"] {
+        site.run(line).code(1).says("no plan is there");
+    }
 }
 
 #[test]

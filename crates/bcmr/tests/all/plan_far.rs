@@ -258,6 +258,7 @@ fn what_a_plan_to_another_machine_cannot_do_is_refused() {
     planned(&far, &site, 1);
     site.over(&far, "shard", "p 0 --direct").run().code(2);
     site.over(&far, "shard", "p 0 --parallel=2").run().code(2);
+    site.over(&far, "shard", "p 0 --via-source").run().code(2).says("between two other machines");
     site.over(&far, "finish", "p --merge").run().code(2);
     site.run("plan src dst --out here --shards 1").ok();
     site.over(&far, "shard", "here 0").run().code(2).says("another machine");

@@ -307,6 +307,9 @@ pub fn reached(
         return Err(Usage::new(format!("{flag} is not for shards: each has one connection"))
             .or("more shards at a time take more connections"));
     }
+    if remote.is_some_and(|r| r.via_source) {
+        return Err(Usage::new("--via-source is for copies between two other machines"));
+    }
     reach(connect, remote, false, &to.host, config)
 }
 
