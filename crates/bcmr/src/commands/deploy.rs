@@ -23,16 +23,16 @@ const DIR: &str = concat!(
     r#"d="$d/bcmr/bin""#
 );
 
-/// `safe` is true where no other user but root can put anything at `$d`: its directory and those above, up to the home, as
-/// named and as they are without symbolic links, are ours or root's, and neither group nor others may write to them. Above
-/// `$d` the sticky bit is as good. Else `$b` is the one that is not.
+/// `safe DIRECTORY leaf` is true where no other user but root can put anything into it: it and the directories above, up to the
+/// home, as named and as they are without symbolic links, are ours or root's, and neither group nor others may write to them.
+/// Above it the sticky bit is as good; `safe DIRECTORY above` takes it for one of these. Else `$b` is the one that is not.
 const SAFE: &str = concat!(
-    r#"set -f; u="$(id -u)"; walk() { p="$1"; w=leaf; while :; do b="$p"; set -- $(ls -ldnL "$p" 2> /dev/null); "#,
+    r#"set -f; u="$(id -u)"; walk() { p="$1"; w="$2"; while :; do b="$p"; set -- $(ls -ldnL "$p" 2> /dev/null); "#,
     r#"case "$3" in 0|"$u") ;; *) return 1 ;; esac; "#,
     r#"case "$w$1" in above?????????[tT]*) ;; leaf?????w*|leaf????????w*|above?????w*|above????????w*) return 1 ;; esac; "#,
     r#"if [ "$p" = "$HOME" ] || [ "$p" = "$h" ] || [ "$p" = / ]; then return 0; fi; "#,
     r#"w=above; p="${p%/*}"; p="${p:-/}"; done; }; "#,
-    r#"safe() { h="$(cd "$HOME" && pwd -P)"; walk "$d" && walk "$(cd "$d" && pwd -P)"; }; "#
+    r#"safe() { h="$(cd "$HOME" && pwd -P)"; walk "$1" "$2" && walk "$(cd "$1" && pwd -P)" "$2"; }; "#
 );
 
 /// This very program.
@@ -57,6 +57,8 @@ pub struct There {
     pub program: Option<String>,
     /// A directory on the way to what lies in its cache, into which other users may write: that is not run.
     pub open: Option<String>,
+    /// Why nothing can be put into its cache, as far as one sees without trying.
+    pub shut: Option<String>,
     /// A bcmr that is installed where programs of a user's own lie, of whatever version. A shell that is no login shell
     /// does not look there.
     pub installed: Option<String>,
@@ -112,7 +114,7 @@ pub fn probe(a: &Address, way: &Way, own: &Own, cancel: &Cancel) -> Result<There
     let program = said("dir").map(|dir| format!("{dir}/{}", own.name)).filter(|p| is_plain(p));
     let installed = said("installed").filter(|p| is_plain(p));
     let program = program.filter(|_| is_own(own, &answer));
-    Ok(There { system, program, open: said("open"), installed })
+    Ok(There { system, program, open: said("open"), shut: said("shut"), installed })
 }
 
 /// Whether what lies in the cache there is this very program, by its hash. Where no program tells one it is taken for
@@ -194,7 +196,7 @@ fn is_plain(path: &str) -> bool {
 fn look_script(own: &Own) -> String {
     let name = &own.name;
     format!(
-        r#"echo "bcmr-system $(uname -sm)"; {DIR}; echo "bcmr-dir $d"; {SAFE}f="$d/{name}"; if [ -f "$f" ] && [ -x "$f" ] && [ -O "$f" ]; then if safe; then for c in sha256 b3; do if command -v "$c"sum > /dev/null 2>&1; then echo "bcmr-$c $("$c"sum < "$f")"; fi; done; else echo "bcmr-open $b"; fi; fi; for p in "$HOME/.cargo/bin/bcmr" "$HOME/.local/bin/bcmr" /usr/local/bin/bcmr; do if [ -f "$p" ] && [ -x "$p" ]; then echo "bcmr-installed $p"; fi; done"#
+        r#"echo "bcmr-system $(uname -sm)"; {DIR}; echo "bcmr-dir $d"; {SAFE}f="$d/{name}"; if [ -f "$f" ] && [ -x "$f" ] && [ -O "$f" ]; then if safe "$d" leaf; then for c in sha256 b3; do if command -v "$c"sum > /dev/null 2>&1; then echo "bcmr-$c $("$c"sum < "$f")"; fi; done; else echo "bcmr-open $b"; fi; fi; a="$d"; k=leaf; until [ -e "$a" ]; do a="${{a%/*}}"; a="${{a:-/}}"; k=above; done; if safe "$a" $k; then [ -w "$a" ] || echo "bcmr-shut cannot write into $a"; else echo "bcmr-shut others may write into $b (chmod go-w forbids it)"; fi; for p in "$HOME/.cargo/bin/bcmr" "$HOME/.local/bin/bcmr" /usr/local/bin/bcmr; do if [ -f "$p" ] && [ -x "$p" ]; then echo "bcmr-installed $p"; fi; done"#
     )
 }
 
@@ -208,7 +210,7 @@ fn put_script(own: &Own) -> String {
         None => String::new(),
     };
     format!(
-        r#"umask 077; {DIR}; f="$d/{name}"; t="$d/.{name}.$$"; no() {{ echo "bcmr-bad $1"; exit 1; }}; mkdir -p "$d" || no "cannot make $d"; [ -O "$d" ] || no "$d belongs to another user"; {SAFE}safe || no "others may write into $b (chmod go-w forbids it)"; trap r EXIT; r() {{ rm -f "$t"; }}; trap "exit 1" HUP INT TERM; set -C; cat > "$t" || no "cannot write into $d"; set +C; chmod 700 "$t" || no "cannot make it executable"; [ "$(wc -c < "$t")" -eq {size} ] || no "it did not arrive whole"; {hash}v="$("$t" --version 2>&1)"; [ "$v" = "{VERSION}" ] || no "it does not run there: $v"; mv -f "$t" "$f" || no "cannot rename it"; echo "bcmr-put $f""#
+        r#"umask 077; {DIR}; f="$d/{name}"; t="$d/.{name}.$$"; no() {{ echo "bcmr-bad $1"; exit 1; }}; mkdir -p "$d" || no "cannot make $d"; [ -O "$d" ] || no "$d belongs to another user"; {SAFE}safe "$d" leaf || no "others may write into $b (chmod go-w forbids it)"; trap r EXIT; r() {{ rm -f "$t"; }}; trap "exit 1" HUP INT TERM; set -C; cat > "$t" || no "cannot write into $d"; set +C; chmod 700 "$t" || no "cannot make it executable"; [ "$(wc -c < "$t")" -eq {size} ] || no "it did not arrive whole"; {hash}v="$("$t" --version 2>&1)"; [ "$v" = "{VERSION}" ] || no "it does not run there: $v"; mv -f "$t" "$f" || no "cannot rename it"; echo "bcmr-put $f""#
     )
 }
 
@@ -272,6 +274,7 @@ mod tests {
         };
         let look = |own: &Own| there(&home, "sh", &look_script(own), Path::new("/dev/null"));
         assert!(!is_own(&own, &look(&own)));
+        assert_eq!(value(&look(&own), "shut"), None, "it can be made");
         assert_eq!(value(&look(&own), "system"), Some(here()));
 
         for (bad, why) in [
@@ -338,10 +341,19 @@ mod tests {
                 assert!(!is_own(&own, &looked), "{dir:?} {mode:o}");
                 assert_eq!(value(&looked, "open").as_deref(), dir.to_str(), "{looked:?}");
                 let why = format!("others may write into {} (chmod go-w forbids it)", dir.display());
-                assert_eq!((value(&tried, "bad"), value(&tried, "put")), (Some(why), None));
+                assert_eq!((value(&tried, "bad"), value(&tried, "put")), (Some(why.clone()), None));
+                // It is known before anything is tried, and before all of it is there.
+                assert_eq!(value(&looked, "shut"), Some(why));
             }
             close();
         }
+        std::fs::remove_dir_all(&bin).unwrap();
+        assert_eq!(value(&look(), "shut"), None);
+        make(&home.join(".cache/bcmr"), 0o775);
+        let (shut, bad) = (value(&look(), "shut"), value(&put(), "bad"));
+        assert!(shut.is_some() && shut == bad, "{shut:?} {bad:?}");
+        close();
+        assert!(value(&put(), "put").is_some());
         // With the sticky bit only an owner renames what is in a directory; into the last one a stranger could still put.
         make(&cache, 0o1777);
         assert!(is_own(&own, &look()));

@@ -277,7 +277,9 @@ fn carry(job: &RemoteJob, lines: &Lines, watch: Watch<'_>, by_scp: &AtomicBool) 
         Err(Absent::Other(e)) => return Err(e),
         Ok(summary) => return Ok(summary),
     };
-    let told = |note| Error::ours(Code::NoPeer, Op::UseBcmrOn, address::machine(address), note);
+    // Where one was to be put there, what was tried is that.
+    let op = if absent.op == Op::PutBcmrOn { Op::PutBcmrOn } else { Op::UseBcmrOn };
+    let told = |note| Error::ours(Code::NoPeer, op, address::machine(address), note);
     if !job.unkept.is_empty() {
         return Err(told(say::unkept(&absent, &job.unkept)));
     }
@@ -434,7 +436,10 @@ fn with_program<T>(
     let there = match deploy::probe(address, &reach.way, &own, cancel) {
         Ok(there) => there,
         // A host that runs no commands may well speak SFTP.
-        Err(e) if e.code == Code::Protocol => return Err(Absent::Peer(absent)),
+        Err(e) if e.code == Code::Protocol => {
+            let op = if reach.bootstrap { Op::PutBcmrOn } else { absent.op };
+            return Err(Absent::Peer(Error { op, ..absent }));
+        }
         Err(e) => return Err(Absent::Other(e)),
     };
     let mut go = |program: &str, from: say::Found| {
@@ -494,6 +499,17 @@ pub fn deploy(address: &Address, reach: &Reach) -> Result<(String, bool)> {
     }
 }
 
+/// What is wrong with the cache there, where something of it is to be run or put into it.
+fn of_cache(there: &deploy::There, reach: &Reach) -> Option<Finding> {
+    let needed = there.program.is_none() && (reach.bootstrap || there.installed.is_none());
+    let detail = match (&there.open, &there.shut) {
+        (Some(open), _) => say::cache_is_open(open),
+        (None, Some(shut)) if needed => say::cache_is_shut(shut),
+        _ => return None,
+    };
+    Some(Finding { ok: false, what: "cache", detail })
+}
+
 /// `doctor`: what is on the way, and which way a copy would go. The last finding is that way, and says by `ok` whether
 /// it is from bcmr to bcmr.
 pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>) -> Vec<Finding> {
@@ -546,9 +562,9 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
         Ok(there) => {
             let same = there.system == deploy::here();
             found.push(finding(same, "system", format!("{}, and here {}", there.system, deploy::here())));
-            if let Some(open) = &there.open {
-                found.push(finding(false, "cache", say::cache_is_open(open)));
-            }
+            found.extend(of_cache(&there, reach));
+            let puts = same && reach.bootstrap && there.shut.is_none();
+            let first = || finding(true, "way", "this program is put there first, which is allowed".into());
             match there.program {
                 Some(program) => {
                     let seen = ask(&program);
@@ -569,18 +585,13 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
                     found.extend(seen);
                     found.push(match whole {
                         true => finding(true, "way", "from bcmr to bcmr, run from there".into()),
-                        false if same && reach.bootstrap => {
-                            finding(true, "way", "this program is put there first, which is allowed".into())
-                        }
+                        false if puts => first(),
                         false => fall_back("as that program is no bcmr that this one understands"),
                     });
                 }
-                None if same && reach.bootstrap => {
-                    found.push(finding(
-                        true,
-                        "way",
-                        "this program is put there first, which is allowed".into(),
-                    ));
+                None if puts => found.push(first()),
+                None if same && there.shut.is_some() => {
+                    found.push(fall_back("as there is no bcmr, and none can be put there"));
                 }
                 None if same => {
                     found.push(fall_back(
@@ -690,7 +701,7 @@ mod tests {
         assert!(matches!(got, Err(Absent::Other(e)) if e.code == Code::NoPeer), "and no other way is taken");
         // No shell, as for an account that has SFTP only; and no connection.
         let (_, got) = asked(&reach(dir, "echo 'This service allows sftp connections only.'; exit 1", true));
-        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == Op::UseBcmrOn));
+        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == Op::PutBcmrOn));
         let (_, got) = asked(&reach(dir, "exit 255", true));
         assert!(matches!(got, Err(Absent::Other(e)) if e.code == Code::Lost));
     }

@@ -296,7 +296,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (_, Code::NoPeer) if e.op == Op::StartBcmrOn => only(
             "this is the program that --remote-program or the configuration names; without either, bcmr is looked for",
         ),
-        (_, Code::NoPeer) => with(
+        (_, Code::NoPeer) if e.op != Op::PutBcmrOn => with(
             "to put this program into the cache there (bcmr deploy HOST does only that), run",
             Flags(&["--bootstrap"]),
         ),
@@ -767,20 +767,12 @@ pub fn question(voice: &Voice, q: &Question) -> String {
 /// Why scp is not let at a destination.
 pub const LINK_IN_THE_WAY: &str = "it is a symbolic link, scp would write through it, and the other machine may have put it \
                                    there; --follow-destination lets it";
-/// Why no bcmr there can be used, as it was found: none is there, or it is of another version, or the shell prints text.
-fn no_peer(absent: &Error) -> String {
-    match absent.op {
-        Op::PutBcmrOn => format!("none can be put there: {}", reason(absent)),
-        _ => reason(absent),
-    }
-}
-
 /// What is given up when scp copies because no bcmr on the other side can be used. Said before anything is changed.
 pub fn by_scp(absent: &Error) -> String {
     format!(
         "{}; scp copies instead, and what it copies is not verified, cannot be resumed, stands under its name before \
          it is complete, has links replaced by what they lead to, holes filled and hard links copied twice",
-        no_peer(absent)
+        reason(absent)
     )
 }
 
@@ -795,9 +787,14 @@ pub fn cache_is_open(dir: &str) -> String {
     )
 }
 
+/// Why nothing can be put into the cache there, in that machine's words.
+pub fn cache_is_shut(why: &str) -> String {
+    format!("nothing can be put there: {}", text(why))
+}
+
 /// What was asked for cannot be had without a bcmr there.
 pub fn unkept(absent: &Error, flags: &[&str]) -> String {
-    format!("{}; scp could copy instead, but cannot do {}", no_peer(absent), flags.join(", "))
+    format!("{}; scp could copy instead, but cannot do {}", reason(absent), flags.join(", "))
 }
 
 /// Where the program over there was found that is not on the path of its shell.
@@ -1535,7 +1532,9 @@ mod tests {
             let said = of(verb, again, new, line, &e).unwrap_or_else(|| panic!("{line}: {e:?}"));
             assert!(said.ends_with(&format!("un: {want}")), "{line}: {said}");
         }
-        assert_eq!(of(Verb::Copy, Again::Same, false, "b copy s d", &e(Code::Denied, Op::Open)), None);
+        for none in [e(Code::Denied, Op::Open), e(Code::NoPeer, Op::PutBcmrOn)] {
+            assert_eq!(of(Verb::Copy, Again::Same, false, "b copy s d", &none), None);
+        }
         // What is written in place has appeared.
         for code in [Code::SourceChanged, Code::Mismatch, Code::NoSpace] {
             for (again, appears) in [(Again::Resume, false), (Again::Same, false), (Again::InPlace, true)] {

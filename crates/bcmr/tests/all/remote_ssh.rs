@@ -226,6 +226,20 @@ fn without_a_bcmr_there() {
     let refused = Dir::Put.copy(&far, "--archive -C", &tmp.p("src"), &tmp.p("refused")).run();
     assert_ne!(refused.code, 0, "{}", refused.err);
     assert!(refused.err.contains("--archive") && !tmp.p("refused").exists(), "{}", refused.err);
+    // Others could put another program into such a cache, so none is put there: that is known before, and asking for it once
+    // more is no help.
+    let cache = far.home().join(".cache/bcmr");
+    fs::create_dir_all(&cache).unwrap();
+    chmod(&cache, 0o775);
+    let open = Dir::Put.copy(&far, "--archive --bootstrap", &tmp.p("src"), &tmp.p("kept")).run().code(1);
+    assert!(open.err.contains("others may write") && !open.err.contains("hint:"), "{}", open.err);
+    let doctor = far.bcmr("doctor").args(["--bootstrap".into(), far.at("")]).run().code(1);
+    assert!(
+        doctor.out.contains("others may write") && !doctor.out.contains("put there first"),
+        "{}",
+        doctor.out
+    );
+    chmod(&cache, 0o755);
     // Put there, and used.
     Dir::Put.copy(&far, "--archive --bootstrap", &tmp.p("src"), &tmp.p("kept")).run().ok();
     assert_same(&tmp.p("src"), &tmp.p("kept"), EVERYTHING);
