@@ -291,14 +291,22 @@ fn ends<'w>(
     watch: Watch<'w>,
 ) -> Result<PlanEnds<'w>> {
     let PlanRequest { source, destination, policy, .. } = request;
-    if let (PlanVerb::Remove, PlanSource::Here(src)) = (verb, from) {
-        remove::guard(&src.dir, source)?;
+    match (verb, from) {
+        (PlanVerb::Remove, PlanSource::Here(src)) => remove::guard(&src.dir, source)?,
+        (PlanVerb::Remove, PlanSource::There(there, _)) => take_there::guard(there)?,
+        _ => {}
     }
     let apart = |spot: &Spot| {
         let dest = Dest::Named { dir: spot.place.clone(), name: spot.name.clone() };
         operands::nesting(&Reach::Anywhere, from.info(), true, &dest, policy, source, Op::Plan)
     };
-    apart(out)?;
+    apart(out).map_err(|e| match &e.note {
+        Some(note) if note.reason == Reason::DestinationInside => {
+            let note = Reason::PlanInSource.about(request.out.as_path());
+            Error { note: Some(note), ..e }
+        }
+        _ => e,
+    })?;
     let nowhere =
         || NameBuf::new(b"-").ok_or_else(|| failed(destination)(io::ErrorKind::InvalidInput.into()));
     if let Some((FarEnd::Destination(address), way)) = &request.there {
@@ -326,7 +334,6 @@ fn ends<'w>(
         return Ok(PlanEnds::There(Box::new(tree), nowhere()?));
     }
     if let (PlanVerb::Remove, PlanSource::There(there, _)) = (verb, from) {
-        take_there::guard(there)?;
         take_there::is_itself_a_directory(there)?;
         return Ok(PlanEnds::Nowhere(nowhere()?));
     }

@@ -131,8 +131,12 @@ pub(super) fn is_itself_a_directory(source: &SourceThere<'_>) -> Result<()> {
 /// It is one of those, has no name, or that cannot be found out.
 pub(super) fn guard(source: &SourceThere<'_>) -> Result<()> {
     let refused = |why: Reason| Err(Error::ours(Code::Refused, Op::Remove, source.shown(b""), why));
-    if source.path().file_name().is_none() {
-        return refused(Reason::EmptyName);
+    match source.path() {
+        path if path == Path::new("/") => return refused(Reason::IsRoot),
+        // A path without a name leads to where the server is.
+        path if path.as_os_str().is_empty() => return refused(Reason::IsCurrentDirectory),
+        path if path.file_name().is_none() => return refused(Reason::EmptyName),
+        _ => {}
     }
     let id = source.identity(source.path())?;
     if source.identity(Path::new("/"))? == id {

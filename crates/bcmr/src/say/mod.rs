@@ -76,7 +76,7 @@ impl Verb {
             Verb::Deploy => "deploying",
             Verb::Serve => "serving",
             Verb::Plan => "planning",
-            Verb::Shard => "copying",
+            Verb::Shard => "working",
             Verb::Finish => "finishing",
             Verb::Hash => "hashing",
             Verb::Mkdir => "making",
@@ -100,8 +100,9 @@ impl Verb {
             Verb::Deploy => "deployed",
             Verb::Serve => "served",
             Verb::Plan => "planned",
-            Verb::Shard => "copied",
-            Verb::Finish => "published",
+            // Whatever the plan is for.
+            Verb::Shard => "did",
+            Verb::Finish => "finished",
             Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looked at",
         }
     }

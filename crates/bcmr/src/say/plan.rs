@@ -51,7 +51,7 @@ pub fn status(status: &PlanStatus) -> String {
         let _written = writeln!(text, "{number:>6}  {files:>10} files  {:>10}  {how}", size(*bytes));
     }
     let all = status.shards.len();
-    let end = if status.is_finished { "; the tree is published" } else { "" };
+    let end = if status.is_finished { "; the plan is finished" } else { "" };
     let _written = writeln!(text, "{done} of {all} shards are done, {at_work} at work{end}");
     text
 }

@@ -13,7 +13,7 @@ pub fn op(op: Op) -> String {
         Op::Plan => "plan",
         Op::ReadPlan => "read the plan",
         Op::WritePlan => "write the plan",
-        Op::CopyShardOf => "copy a shard of",
+        Op::CopyShardOf => "do a shard of",
         Op::FinishPlan => "finish",
         Op::Claim => "claim",
         Op::Answer => "answer",

@@ -266,7 +266,7 @@ fn without_every_result_nothing_is_changed() {
         site.run("plan --status p")
             .ok()
             .out
-            .contains("4 of 4 shards are done, 0 at work; the tree is published")
+            .contains("4 of 4 shards are done, 0 at work; the plan is finished")
     );
     site.judge("dst");
 }
@@ -623,8 +623,12 @@ fn a_plan_leaves_out_what_is_excluded_and_never_copies_itself() {
     site.shards("p", 0..2);
     site.run("finish p").ok();
     assert!(!site.p("dst/d").exists() && !site.p("dst/z/big").exists() && site.p("dst/d-x").exists());
-    for line in ["plan src src/in --out q", "plan src x --out src/q", "plan src src --out q"] {
-        site.run(line).code(8);
+    for (line, why) in [
+        ("plan src src/in --out q", "the destination '"),
+        ("plan src x --out src/q", "src/q' would be inside it"),
+        ("plan src src --out q", ""),
+    ] {
+        site.run(line).code(8).says(why);
     }
     assert!(!site.p("q").exists() && !site.p("src/q").exists());
     for verb in ["copy", "sync", "check"] {
@@ -892,7 +896,9 @@ fn a_removal_in_shards_takes_what_was_planned() {
     site.run("finish p").code(1).says("src/z");
     assert!(site.p("src/z/late").exists() && !site.p("src/d").exists());
     std::fs::remove_file(site.p("src/z/late")).unwrap();
-    site.run("finish p").ok();
+    let end = site.run("finish -v p").ok();
+    assert!(end.err.starts_with("bcmr: finished "), "{}", end.err);
+    assert!(site.run("plan --status p").ok().out.ends_with("; the plan is finished\n"));
     assert!(!site.p("src").exists() && site.p("beside").exists());
     assert_no_litter(site.tmp.path());
     for line in ["plan --verb remove / --out q", "plan --verb remove . --out /dev/shm/bcmr-no-such-plan"] {

@@ -706,6 +706,12 @@ fn a_removal_on_another_machine_is_guarded() {
         let ran = site.over(&far, "plan", words).args([far.at(&path)]).run();
         assert_ne!(ran.code, 0, "{path:?}");
         assert!(!site.p("q").exists(), "{path:?}: {}", ran.err);
+        let why = match path.to_str().unwrap() {
+            "/" | "/." => "it is the root directory",
+            "" => "it is the current directory",
+            _ => "",
+        };
+        assert!(ran.err.contains(why), "{path:?}: {}", ran.err);
     }
     removal(&far, &site, 1).ok();
     fs::rename(site.p("src"), site.p("was")).unwrap();
