@@ -95,7 +95,7 @@ pub struct Options {
     pub threads: usize,
     /// Whether blocks may be taken before they are written (`fallocate`, the length unchanged) where that is faster.
     pub preallocate: bool,
-    /// Whether a copy with holes may have its length before its data, which nobody else must see: xfs takes room behind the end of a
+    /// Whether a copy with holes may have its length before its data, as in a file that only this program sees: xfs takes room behind the end of a
     /// file that grows by writing, and what it took stays as blocks in the hole that follows.
     pub lengthen: bool,
     /// What becomes of the pages that the bytes go through. [`Cache::Drop`] leaves out the calls that copy inside the

@@ -424,9 +424,9 @@ impl Phases for Sys {
                     _ => tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch),
                 };
                 if let Err(mut fault) = proved {
-                    // Nobody looked at what was there.
+                    // What was there was not compared with the source before.
                     if fault.code == Code::Mismatch && job.append.is_some_and(|append| !append.proved) {
-                        fault.note = Some(Reason::AddedToAnother.into());
+                        fault.note = Some(Reason::AddedToAnother);
                     }
                     job.fault = Some(fault);
                 }

@@ -221,7 +221,7 @@ fn pour_out(request: &CopyRequest, mut to: File, watch: Watch<'_>) -> Result<Sum
     Ok(poured(&tally, bytes, path, shown))
 }
 
-/// A stream to write into. Not with `-V`: nobody reads back what a pipe was given, and exit 0 would say that it was proved.
+/// A stream to write into. Not with `-V`: a pipe gives nothing back to compare, and exit 0 would say that it was proved.
 fn open_stream(request: &CopyRequest, shown: &Path) -> Result<File> {
     if request.policy.verify != Verify::Off {
         return Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing));
