@@ -275,6 +275,8 @@ struct State {
 pub(crate) struct Nature {
     /// It takes names that differ in the case of letters for one.
     pub(crate) folds: bool,
+    /// A file shows another number under each spelling of its name, as with many a FUSE file system.
+    pub(crate) renumbers: bool,
     /// It knows no rename that leaves alone what is there (EINVAL), and no links to make one of.
     pub(crate) only_plain_renames: bool,
     /// It keeps neither inode numbers nor births from mount to mount.
@@ -295,6 +297,8 @@ pub(crate) struct Handle {
     disk: Arc<Mutex<State>>,
     id: Id,
     key: u64,
+    /// What its number shows besides.
+    alias: u64,
 }
 
 impl Drop for Handle {
@@ -360,6 +364,11 @@ impl State {
         let mut stored = self.names(dir).into_iter().flat_map(BTreeMap::keys);
         let same = stored.find(|n| self.nature.folds && n.eq_ignore_ascii_case(name.bytes()));
         same.cloned().unwrap_or_else(|| name.bytes().to_vec())
+    }
+
+    /// What the number of a file shows besides, by this name.
+    fn alias(&self, dir: Id, name: Name<'_>) -> u64 {
+        u64::from(self.nature.renumbers && self.key(dir, name) != name.bytes()) << 40
     }
 
     fn change(&mut self, op: Op) {
@@ -539,7 +548,7 @@ impl Model {
         let mut s = self.state();
         s.handles += 1;
         *s.open.entry(id).or_insert(0) += 1;
-        Handle { disk: self.0.clone(), id, key: s.handles }
+        Handle { disk: self.0.clone(), id, key: s.handles, alias: 0 }
     }
 
     /// Every call comes by here first.
@@ -768,7 +777,8 @@ impl Dirs for Model {
     fn look(&self, dir: &Handle, name: Name<'_>) -> io::Result<Option<Info>> {
         let s = self.step("look")?;
         s.names(dir.id)?;
-        Ok(s.find(dir.id, name).ok().map(|id| s.info(id)))
+        let alias = s.alias(dir.id, name);
+        Ok(s.find(dir.id, name).ok().map(|id| s.info(id)).map(|info| Info { ino: info.ino | alias, ..info }))
     }
 
     fn btime(&self, dir: &Handle, name: Name<'_>) -> io::Result<u64> {
@@ -781,7 +791,7 @@ impl Dirs for Model {
     }
 
     fn keeps_identities(&self, _: &Handle) -> io::Result<bool> {
-        self.step("stat file system").map(|s| !s.nature.forgets)
+        self.step("stat file system").map(|s| !s.nature.forgets && !s.nature.renumbers)
     }
 
     fn spells(&self, dir: &Handle, name: Name<'_>) -> io::Result<bool> {
@@ -789,7 +799,8 @@ impl Dirs for Model {
     }
 
     fn info(&self, dir: &Handle) -> io::Result<Info> {
-        Ok(self.step("stat directory")?.info(dir.id))
+        let info = self.step("stat directory")?.info(dir.id);
+        Ok(Info { ino: info.ino | dir.alias, ..info })
     }
 
     fn open_dir(&self, dir: &Handle, name: Name<'_>) -> io::Result<Handle> {
@@ -797,7 +808,10 @@ impl Dirs for Model {
         if self.state().info(id).kind != Kind::Dir {
             return Err(os(errno::ENOTDIR));
         }
-        Ok(self.handle(id))
+        let alias = self.state().alias(dir.id, name);
+        let mut handle = self.handle(id);
+        handle.alias = alias;
+        Ok(handle)
     }
 
     fn make_dir(&self, dir: &Handle, name: Name<'_>, mode: u32) -> io::Result<()> {

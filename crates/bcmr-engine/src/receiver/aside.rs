@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::held_stat;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged};
+use crate::receiver::created_names::IsAlike;
 use crate::receiver::dest::DestDir;
 use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::{land, plan, tree};
@@ -266,7 +267,9 @@ impl Aside {
         if let Some(there) = there.filter(|there| there.kind == Kind::Dir) {
             return self.guard_own(&there, || dst.node.join(name));
         }
-        let is_ours = |there: &Info| dst.created_names.lock().has(there, || dst.dir.btime(name));
+        let list = |is_alike: IsAlike<'_>| Sys::new().find(&dst.dir, usize::MAX, is_alike);
+        let is_ours =
+            |there: &Info| dst.created_names.lock().has_under(there, name, || dst.dir.btime(name), list);
         if let Some(there) = there {
             if is_ours(&there) {
                 return Ok(());

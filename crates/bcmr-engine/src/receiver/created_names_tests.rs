@@ -9,7 +9,7 @@ mod proof {
     use crate::error::Code;
     use crate::node::Node;
     use crate::policy::CopyPolicy;
-    use crate::receiver::dest::{Clash, DestDir};
+    use crate::receiver::dest::{Clash, DestDir, MadeBy};
     use crate::receiver::land::{land, outdated};
     use crate::receiver::plan::tests::policy;
     use fastcopy::dir::{Dir, NameBuf};
@@ -20,6 +20,7 @@ mod proof {
 
     const FOLDS: Nature = Nature {
         folds: true,
+        renumbers: false,
         only_plain_renames: false,
         forgets: false,
         names_all: false,
@@ -98,13 +99,16 @@ mod proof {
     /// No more than one of two names that are one lands, whether something was there or not, in one batch or two.
     #[test]
     fn what_has_just_landed_is_not_replaced() {
-        for (folds, was_there, batches) in (0..8).map(|n| (n & 1 != 0, n & 2 != 0, 1 + (n >> 2))) {
-            let about = format!("folds {folds}, was there {was_there}, batches {batches}");
+        for n in 0..16 {
+            let (folds, was_there, batches, renumbers) =
+                (n & 1 != 0, n & 2 != 0, 1 + (n >> 2 & 1), n & 8 != 0);
+            let about =
+                format!("folds {folds}, was there {was_there}, batches {batches}, renumbers {renumbers}");
             let model = Model::new();
             if was_there {
                 model.old_file(&model.root(), b"Makefile", b"old");
             }
-            model.nature(Nature { folds, ..Nature::default() });
+            model.nature(Nature { folds, renumbers, ..Nature::default() });
             let dest = top(&model);
             let faults = match batches {
                 1 => landed(&model, &dest, &["makefile", "Makefile", "other"], Way::Stage),
@@ -136,12 +140,15 @@ mod proof {
     /// this run has under a name that is the same there. The next look finds it.
     #[test]
     fn what_came_since_the_listing_stays() {
-        for (folds, way) in [false, true].into_iter().flat_map(|f| [(f, Way::Unlooked), (f, Way::Unnamed)]) {
+        for n in 0..8 {
+            let (folds, renumbers) = (n & 1 != 0, n & 4 != 0);
+            let way = if n & 2 != 0 { Way::Unlooked } else { Way::Unnamed };
             let model = Model::new();
+            model.nature(Nature { renumbers, ..Nature::default() });
             let dest = top(&model);
             assert!(dest.held.is_empty() && dest.held.lacks(name("a").as_name()));
             model.old_file(&model.root(), b"a", b"theirs");
-            model.nature(Nature { folds, ..Nature::default() });
+            model.nature(Nature { folds, renumbers, ..Nature::default() });
             let faults = landed(&model, &dest, &["a", "makefile", "Makefile"], way);
             let taken = Some(errno::EEXIST);
             assert_eq!(errnos(&faults), [taken, None, taken.filter(|_| folds)], "{faults:?}");
@@ -297,9 +304,9 @@ mod proof {
     /// Directories whose names are one are not merged behind anybody's back, whichever has its name first.
     #[test]
     fn directories_of_two_names_that_are_one_are_not_merged() {
-        for at_once in [true, false] {
+        for (at_once, renumbers) in [(true, false), (true, true), (false, false), (false, true)] {
             let model = Model::new();
-            model.nature(FOLDS);
+            model.nature(Nature { renumbers, ..FOLDS });
             let above = top(&model);
             let enter = |n: &str| above.enter(&model, name(n).as_name(), &mine());
             let first = enter("D").unwrap();
@@ -321,6 +328,20 @@ mod proof {
             assert_eq!(content(&model, &[b"D", b"x"]).as_deref(), Some("x"));
             assert_eq!(model.cached().all_names().len(), 2, "{:?}", model.cached().all_names());
         }
+    }
+
+    /// The twin: names that are two, of which one was there, where numbers say nothing.
+    #[test]
+    fn directories_of_two_names_that_are_two_are_both_filled() {
+        let model = Model::new();
+        model.nature(Nature { renumbers: true, ..Nature::default() });
+        model.make_dir(&model.root(), name("d").as_name(), 0o755).unwrap();
+        let above = top(&model);
+        let enter = |n: &str| above.enter(&model, name(n).as_name(), &mine()).unwrap();
+        let new = enter("D");
+        assert!(enter("d").made_by == MadeBy::Others, "while the other has no name yet");
+        new.publish(&model, &above).unwrap();
+        assert!(enter("d").made_by == MadeBy::Others && enter("D").made_by == MadeBy::Others);
     }
 
     /// Two that make one directory at the same time: what the first has filled is not taken for what a killed run left.

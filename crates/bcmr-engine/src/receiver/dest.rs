@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Leaving};
 use crate::receiver::apart::{ApartDir, ApartDirs};
-use crate::receiver::created_names::{CreatedNames, LockedNames, TAKEN};
+use crate::receiver::created_names::{CreatedNames, IsAlike, LockedNames, TAKEN};
 use crate::receiver::held::HeldNames;
 use crate::receiver::subtree::{NewSubdir, Subtree};
 use crate::receiver::unmet::Unmet;
@@ -55,7 +55,6 @@ struct ListedDirs {
 }
 
 /// What is known of the names in one directory.
-#[derive(Clone, Default)]
 struct KnownNames {
     /// What this run has put into it.
     created: Arc<CreatedNames>,
@@ -68,12 +67,12 @@ const KNOWN_DIRS_MAX: usize = 64;
 
 impl ListedDirs {
     /// One handle more of a directory; what is known of it.
-    fn opened(&mut self, id: (u64, u64)) -> Arc<CreatedNames> {
+    fn opened(&mut self, id: (u64, u64), lasting: bool) -> Arc<CreatedNames> {
         *self.open.entry(id).or_default() += 1;
-        self.known(id).created.clone()
+        self.known(id, lasting).created.clone()
     }
 
-    fn known(&mut self, id: (u64, u64)) -> &mut KnownNames {
+    fn known(&mut self, id: (u64, u64), lasting: bool) -> &mut KnownNames {
         if !self.known.contains_key(&id) {
             if self.order.len() >= KNOWN_DIRS_MAX
                 && let Some(first) = self.order.pop_front()
@@ -82,19 +81,20 @@ impl ListedDirs {
             }
             self.order.push_back(id);
         }
-        self.known.entry(id).or_default()
+        let new = || KnownNames { created: CreatedNames::on(lasting), held: Arc::default() };
+        self.known.entry(id).or_insert_with(new)
     }
 
     /// What the listing of a directory has said, where there was one.
-    fn swept(&mut self, id: (u64, u64)) -> Option<SweptDir> {
+    fn swept(&mut self, id: (u64, u64), lasting: bool) -> Option<SweptDir> {
         let unfinished = self.unfinished_in.get(&id)?.clone();
-        Some(SweptDir { unfinished, held: self.known(id).held.clone() })
+        Some(SweptDir { unfinished, held: self.known(id, lasting).held.clone() })
     }
 
     /// A directory was listed.
-    fn sweeps(&mut self, id: (u64, u64), swept: &SweptDir) {
+    fn sweeps(&mut self, id: (u64, u64), lasting: bool, swept: &SweptDir) {
         self.unfinished_in.insert(id, swept.unfinished.clone());
-        self.known(id).held = swept.held.clone();
+        self.known(id, lasting).held = swept.held.clone();
     }
 }
 
@@ -291,7 +291,7 @@ impl<D: Disk> DestDir<D> {
         let most = if above.is_some() { usize::MAX } else { BASE_ENTRIES_MAX };
         let dest = DestDir::opened(disk, dir, node, above, policy)?;
         // What is in a huge directory is asked for once, however often a list comes back to it.
-        let known = dest.root.listed().and_then(|mut listed| listed.swept(dest.info.id()));
+        let known = dest.root.listed().and_then(|mut listed| listed.swept(dest.info.id(), dest.lasting));
         let SweptDir { unfinished, held } = match known {
             Some(swept) => swept,
             None => {
@@ -299,7 +299,7 @@ impl<D: Disk> DestDir<D> {
                 let unfinished = Arc::new(dest.sweep(disk, most, &held)?);
                 let swept = SweptDir { unfinished, held: Arc::new(held) };
                 if let Some(mut listed) = dest.root.listed() {
-                    listed.sweeps(dest.info.id(), &swept);
+                    listed.sweeps(dest.info.id(), dest.lasting, &swept);
                 }
                 swept
             }
@@ -332,8 +332,8 @@ impl<D: Disk> DestDir<D> {
             _ => Vec::new(),
         };
         let (again, created_names) = match root.listed() {
-            Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id())),
-            None => (false, Arc::default()),
+            Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id(), lasting)),
+            None => (false, CreatedNames::on(lasting)),
         };
         // What an earlier run has given the source's mode is written into all the same by its owner.
         let is_mirrored = policy.mirror.is_on() && policy.me != 0 && info.uid == policy.me;
@@ -477,8 +477,8 @@ impl<D: Disk> DestDir<D> {
         let dir = opened.map_err(fail(Op::OpenDirectory, &node, None))?;
         let (info, btime) = disk.identity(&dir).map_err(fail(Op::Stat, &node, None))?;
         let created_names = match self.root.listed() {
-            Some(mut listed) => listed.known(info.id()).created.clone(),
-            None => Arc::default(),
+            Some(mut listed) => listed.known(info.id(), self.lasting).created.clone(),
+            None => self.created_names.again(),
         };
         let (unfinished, unmet, naming, subtree) = (Arc::default(), None, Naming::Own, None);
         // Names in it are random ones until they are its own: other processes are here as well.
@@ -563,7 +563,8 @@ impl<D: Disk> DestDir<D> {
 
     /// Whether this run has put what is there under `name`, whatever it called it.
     fn is_from_here(&self, disk: &D, name: Name<'_>, there: &Info) -> bool {
-        self.created_names.lock().has(there, || disk.btime(&self.dir, name))
+        let list = |is_alike: IsAlike<'_>| disk.find(&self.dir, usize::MAX, is_alike);
+        self.created_names.lock().has_under(there, name, || disk.btime(&self.dir, name), list)
     }
 
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
@@ -571,7 +572,8 @@ impl<D: Disk> DestDir<D> {
         let dir = disk.open_dir(&self.dir, name).map_err(fail(Op::OpenDirectory, &node, None))?;
         let merged = DestDir::existing(disk, dir, node, Some(self), policy)?;
         let mut created = self.created_names.lock();
-        if created.is_taken(&merged.info, name, || Ok(merged.btime)) {
+        let list = |is_alike: IsAlike<'_>| disk.find(&self.dir, usize::MAX, is_alike);
+        if created.is_taken(&merged.info, name, || Ok(merged.btime), list) {
             return Err(Error::ours(Code::Refused, Op::MergeInto, merged.node.path(), TAKEN));
         }
         created.add(&merged.info, name, merged.btime);
@@ -636,9 +638,9 @@ impl<D: Disk> DestDir<D> {
         let created_names = match self.root.listed() {
             Some(mut listed) => {
                 listed.made.insert(info.id());
-                listed.opened(info.id())
+                listed.opened(info.id(), self.lasting)
             }
-            None => Arc::default(),
+            None => self.created_names.again(),
         };
         let subtree = stage.is_some().then(|| (Arc::new(Subtree::new()), 0));
         Ok(DestDir {
@@ -713,7 +715,7 @@ impl<D: Disk> DestDir<D> {
             made_by: MadeBy::ThisRunAlone,
             stand: self.stand,
             sole: OnceLock::new(),
-            created_names: Arc::default(),
+            created_names: self.created_names.again(),
             home: Home::of(&info, btime, self.lasting),
             btime,
             lasting: self.lasting,
@@ -779,7 +781,11 @@ impl<D: Disk> DestDir<D> {
         });
         match opened {
             Ok(((info, btime), dir)) => {
-                created.unwrap_or_else(|| self.created_names.lock()).add(&info, name, btime);
+                let mut created = created.unwrap_or_else(|| self.created_names.lock());
+                created.expect(&info, name, btime);
+                if made == name {
+                    created.named(name);
+                }
                 Ok(Some((dir, info, btime)))
             }
             Err(e) => {
@@ -817,7 +823,7 @@ impl<D: Disk> DestDir<D> {
         };
         let named = mark(&dir).and_then(|()| {
             let made = DestDir::opened(disk, dir, node.clone(), Some(self), policy);
-            disk.publish_dir(&self.dir, stage, name).map(|()| made)
+            self.give_name(disk, stage, name).map(|()| made)
         });
         match named {
             Ok(made) => made.map(|made| DestDir { made_by: MadeBy::ThisRun, ..made }),
@@ -929,6 +935,16 @@ impl<D: Disk> DestDir<D> {
         }
     }
 
+    /// Gives the directory `stage` in it its name.
+    fn give_name(&self, disk: &D, stage: Name<'_>, name: Name<'_>) -> io::Result<()> {
+        let created = self.created_names.lock().until_named();
+        disk.publish_dir(&self.dir, stage, name)?;
+        if let Some(mut created) = created {
+            created.named(name);
+        }
+        Ok(())
+    }
+
     /// Gives it its name, in the directory `above`.
     pub(crate) fn publish(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
         let (Some(stage), Node::Below(_, name)) = (self.naming.stage(), &*self.node) else { return Ok(()) };
@@ -936,7 +952,7 @@ impl<D: Disk> DestDir<D> {
             return Ok(()); // taken back once no worker is in it any more
         }
         let named = match self.is_stage(disk, above, stage) {
-            Ok(true) => disk.publish_dir(&above.dir, stage.as_name(), name.as_name()),
+            Ok(true) => above.give_name(disk, stage.as_name(), name.as_name()),
             // Whatever took it away: only what was filled gets the name.
             Ok(false) => {
                 self.poison();
@@ -955,9 +971,10 @@ impl<D: Disk> DestDir<D> {
                 let there = disk.look(&above.dir, name.as_name());
                 let there = there.inspect_err(|_| self.poison()).map_err(fail(Op::Stat, &self.node, None))?;
                 let btime = || disk.btime(&above.dir, name.as_name());
-                if there
-                    .is_some_and(|there| above.created_names.lock().is_taken(&there, name.as_name(), btime))
-                {
+                let list = |is_alike: IsAlike<'_>| disk.find(&above.dir, usize::MAX, is_alike);
+                let is_taken =
+                    |there| above.created_names.lock().is_taken(&there, name.as_name(), btime, list);
+                if there.is_some_and(is_taken) {
                     self.poison();
                     return Err(Error::ours(Code::Refused, Op::MergeInto, self.node.path(), TAKEN));
                 }

@@ -244,12 +244,19 @@ fn commit_unlooked<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -
     let Some(file) = &job.file else { return commit_among(disk, dest, job) };
     let (own, btime) = disk.file_identity(file).map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
     // S15: known before it has its name, so that no other worker finds it there and takes it for another program's.
-    dest.created_names.lock().add(&own, job.name, btime);
+    let mut created = dest.created_names.lock();
+    created.expect(&own, job.name, btime);
+    // Names of one directory come one after the other in the kernel as well.
+    let created = created.until_named();
     let only_new = std::mem::replace(&mut job.only_new, true);
     disk.commit(&dest.dir, std::slice::from_mut(job));
     job.only_new = only_new;
-    if job.fault.is_some() {
-        dest.created_names.lock().forget(&own);
+    match created {
+        created if job.fault.is_some() => {
+            created.unwrap_or_else(|| dest.created_names.lock()).forget(&own);
+        }
+        Some(mut created) => created.named(job.name),
+        None => {}
     }
     Ok(())
 }
@@ -297,7 +304,12 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     };
     let mut created = dest.created_names.lock();
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
-        if created.is_taken(&there, job.name, || disk.btime(dir, job.name)) {
+        if created.is_taken(
+            &there,
+            job.name,
+            || disk.btime(dir, job.name),
+            |is_alike| disk.find(dir, usize::MAX, is_alike),
+        ) {
             return Err(taken());
         }
         // Only what is kept elsewhere is replaced.
@@ -312,8 +324,11 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     disk.commit(dir, std::slice::from_mut(job));
     // A second name of what landed before is known by its first.
     let is_second = |own: &Info| matches!(job.body, Body::HardLink(..)) && created.has(own, || Ok(btime));
-    if let Some(own) = own.filter(|own| job.fault.is_none() && !job.of_old && !is_second(own)) {
-        created.add(&own, job.name, btime);
+    if let Some(own) = own.filter(|_| job.fault.is_none() && !job.of_old) {
+        if !is_second(&own) {
+            created.expect(&own, job.name, btime);
+        }
+        created.named(job.name);
     }
     Ok(())
 }

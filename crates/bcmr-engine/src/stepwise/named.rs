@@ -11,7 +11,6 @@ use crate::sender::walk::SourceDir;
 use crate::verbs::operands::{Dest, Operand, Place, Reach, Source, nesting};
 use fastcopy::errno;
 use fastcopy::meta::Info;
-use std::sync::Arc;
 
 /// What `verb` is to bring from one name to the other. What has the names by now is met there: no path is resolved again.
 ///
@@ -28,7 +27,7 @@ pub(super) fn operand(src: &Spot, dst: &Spot, info: &Info, policy: &CopyPolicy, 
     let above = SourceDir::root(above, Node::root(parent_shown(&src.shown)))?;
     let dir = to.dir.try_clone().map_err(fail(dst))?;
     let node = Node::root(parent_shown(&dst.shown));
-    let place = Arc::new(Place { dir, node, created_names: Arc::default() });
+    let place = Place::new(dir, node);
     let dest = Dest::Named { dir: place, name: to_name.to_owned() };
     let path = above.node.join(name);
     nesting(&Reach::Anywhere, info, false, &dest, policy, &path, verb)?;

@@ -12,7 +12,7 @@ use crate::policy::{
     Collide, CopyPolicy, Durability, Follow, Leaving, MoveRequest, Preserve, Target, Verify,
 };
 use crate::receiver::claims::{Claimed, Claims, Spot};
-use crate::receiver::created_names::{CreatedNames, TAKEN};
+use crate::receiver::created_names::{CreatedNames, IsAlike, TAKEN};
 use crate::receiver::dest::not_empty;
 use crate::receiver::land;
 use crate::receiver::plan::{Proof, Verdict, decide};
@@ -579,7 +579,7 @@ impl Mover<'_> {
             }
             true
         })?;
-        let created_names = Arc::default();
+        let created_names = beside.again();
         stack.push(Frame { src, dst, dst_path, made, created_names, spot, below, is_far, names, kept });
         Ok(())
     }
@@ -742,8 +742,12 @@ fn guard_created(
         Verdict::Make | Verdict::Refuse(..) => false,
     };
     match (there, dir) {
-        (Some(there), Some(dir)) if touches && created_names.lock().is_taken(there, to, || dir.btime(to)) => {
-            Err(Error::ours(Code::Refused, Op::Replace, shown, TAKEN))
+        (Some(there), Some(dir)) if touches => {
+            let list = |is_alike: IsAlike<'_>| Sys::new().find(dir, usize::MAX, is_alike);
+            match created_names.lock().is_taken(there, to, || dir.btime(to), list) {
+                true => Err(Error::ours(Code::Refused, Op::Replace, shown, TAKEN)),
+                false => Ok(()),
+            }
         }
         _ => Ok(()),
     }

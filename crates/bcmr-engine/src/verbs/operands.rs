@@ -45,6 +45,13 @@ pub(crate) struct Place {
     pub(crate) created_names: Arc<CreatedNames>,
 }
 
+impl Place {
+    pub(crate) fn new(dir: Dir, node: Arc<Node>) -> Arc<Place> {
+        let created_names = CreatedNames::on(dir.keeps_identities().unwrap_or(false));
+        Arc::new(Place { dir, node, created_names })
+    }
+}
+
 /// One operand.
 pub(crate) struct Operand {
     pub(crate) source: Source,
@@ -77,7 +84,7 @@ impl Operand {
 }
 
 pub(crate) fn place(dir: Dir, path: &Path) -> Arc<Place> {
-    Arc::new(Place { dir, node: Node::root(path), created_names: Arc::default() })
+    Place::new(dir, Node::root(path))
 }
 
 /// Where the target leads, before it is known what goes there.

@@ -43,6 +43,12 @@ impl Odd {
     }
 }
 
+/// Those that fold names: inodes have one number, or one for each spelling. None, said aloud, where that cannot be.
+fn folding(test: &str, top: &tempfile::TempDir) -> Vec<Odd> {
+    let natures = ["folds", "folds renumbers"].into_iter().enumerate();
+    natures.map_while(|(n, nature)| Odd::new(test, at(top, &format!("m{n}")), nature)).collect()
+}
+
 impl Drop for Odd {
     fn drop(&mut self) {
         let _gone = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
@@ -80,7 +86,7 @@ const LINKS: &str = "l s/L -> here\nf s/l lower\nf s/other other";
 #[test]
 fn two_names_that_are_one() {
     let top = scratch();
-    let Some(odd) = Odd::new("two_names_that_are_one", at(&top, "m"), "folds") else { return };
+    let odds = folding("two_names_that_are_one", &top);
     let mut rows = Vec::new();
     for tree in [SMALL, LARGE, MIXED, DIRS, LINKS] {
         for line in [
@@ -111,7 +117,7 @@ fn two_names_that_are_one() {
     rows.push((DIRS, "move s/D s/d s/other m/here"));
     rows.push((DIRS, "move --merge s/D s/d s/other m/here"));
     for (n, (tree, line)) in rows.into_iter().enumerate() {
-        for was_there in [false, true] {
+        for (odd, was_there) in odds.iter().flat_map(|odd| [(odd, false), (odd, true)]) {
             // An ordinary run takes a tenth: each line with one tree, every second one where something was there.
             // Begun at 7, `-u` and `--no-clobber` meet something there, and `-C` a large file.
             let (from, part) = if n < products { (7, 10) } else { (0, 3) };
@@ -152,11 +158,11 @@ fn two_names_that_are_one() {
 #[test]
 fn appended_to_by_one_of_two() {
     let top = scratch();
-    let Some(odd) = Odd::new("appended_to_by_one_of_two", at(&top, "m"), "folds") else { return };
-    for (n, jobs) in ["-j1", "-j4"].into_iter().enumerate() {
+    let odds = folding("appended_to_by_one_of_two", &top);
+    for (odd, jobs) in odds.iter().flat_map(|odd| [(odd, "-j1"), (odd, "-j4")]) {
         let here = scratch();
         plant(here.path(), "f s/Makefile UPPER\nf s/makefile lowerlower\nf s/other other");
-        let dst = odd.at.join(n.to_string());
+        let dst = odd.at.join(jobs);
         fs::create_dir(&dst).unwrap();
         fs::write(dst.join("Makefile"), "UPPER").unwrap();
         let done = bcmr(&format!("copy -r --append {jobs} s/. {}", dst.display()), here.path());
@@ -180,22 +186,25 @@ fn several_names_are_several_places() {
 #[test]
 fn renames_to_two_names_that_are_one() {
     let top = scratch();
-    let Some(odd) = Odd::new("renames_to_two_names_that_are_one", at(&top, "m"), "folds") else { return };
+    let odds = folding("renames_to_two_names_that_are_one", &top);
     const TREE: &str = "f a/Makefile UPPER\nf b/makefile lower\nf a/d/x ax\nf b/D/X bx\nf c/d/x cx\nf c/Makefile C\nd t/d\nd e\nd g\nd u\nd v";
-    plant(&odd.at, TREE);
-    let before = contents(&odd.at);
-    for (line, code) in [
-        ("move a/Makefile b/makefile t", 8),
-        ("move a/d b/D e", 8),
-        ("move --merge c/d b/D g", 8),
+    const LINES: [&str; 5] = [
+        "move a/Makefile b/makefile t",
+        "move a/d b/D e",
+        "move --merge c/d b/D g",
         // One of them is on another file system: it is copied to where the other was renamed.
-        ("move c/Makefile far/makefile u", 8),
-        ("move far/makefile t/Makefile v", 8),
-    ] {
+        "move c/Makefile far/makefile u",
+        "move far/makefile t/Makefile v",
+    ];
+    for (odd, line) in odds.iter().flat_map(|odd| LINES.map(|line| (odd, line))) {
+        if line == LINES[0] {
+            plant(&odd.at, TREE);
+        }
+        let before = contents(&odd.at);
         fs::create_dir_all(at(&top, "far")).unwrap();
         fs::write(at(&top, "far/makefile"), "far").unwrap();
         let line = line.replace("far/", &format!("{}/", at(&top, "far").display()));
-        let done = bcmr(&line, &odd.at).exits(code);
+        let done = bcmr(&line, &odd.at).exits(8);
         let now = contents(&odd.at);
         for content in &before {
             assert!(
@@ -215,14 +224,12 @@ fn renames_to_two_names_that_are_one() {
 fn two_names_that_are_one_on_another_machine() {
     let top = scratch();
     let name = "two_names_that_are_one_on_another_machine";
-    let Some(odd) = Odd::new(name, at(&top, "m"), "folds") else { return };
+    let odds = folding(name, &top);
     let far = Far::pipe();
     for (n, tree) in [SMALL, LARGE, MIXED, DIRS, LINKS].into_iter().enumerate() {
         for (m, flags) in ["-r", "-r -T", "-r -C"].into_iter().enumerate() {
             // An ordinary run takes a half: each tree by some, and some trees by each.
-            if !in_slice(n + m, 2) {
-                continue;
-            }
+            let Some(odd) = odds.get(n % 2).filter(|_| in_slice(n + m, 2)) else { continue };
             let here = scratch();
             plant(here.path(), tree);
             let dst = odd.at.join(format!("{n}{}", flags.replace(' ', "")));
@@ -239,26 +246,62 @@ fn two_names_that_are_one_on_another_machine() {
 #[test]
 fn one_name_is_one_name() {
     let top = scratch();
-    let Some(odd) = Odd::new("one_name_is_one_name", at(&top, "m"), "folds") else { return };
-    let here = scratch();
-    plant(here.path(), "f s/Makefile UPPER\nf s/d/x x\nz s/d/big 5000000\nl s/l -> d\nf list s/Makefile");
-    let want = look(&at(&here, "s"));
-    let m = odd.at.display();
-    for line in [
-        "copy -r s m/new",
-        "copy -r -T s m/new",
-        "copy -r -T --inplace s m/new",
-        "copy -r -C -T s m/new",
-        "copy --archive -T s m/new",
-        "move --merge -T s m/new",
-    ] {
-        bcmr(&line.replace("m/", &format!("{m}/")), here.path()).exits(0);
-        crate::table::assert_same(&want, &look(&odd.at.join("new")), line);
+    let odds = folding("one_name_is_one_name", &top);
+    for odd in &odds {
+        let here = scratch();
+        plant(here.path(), "f s/Makefile UPPER\nf s/d/x x\nz s/d/big 5000000\nl s/l -> d\nf list s/Makefile");
+        let want = look(&at(&here, "s"));
+        let m = odd.at.display();
+        for line in [
+            "copy -r s m/new",
+            "copy -r -T s m/new",
+            "copy -r -T --inplace s m/new",
+            "copy -r -C -T s m/new",
+            "copy --archive -T s m/new",
+            "move --merge -T s m/new",
+        ] {
+            bcmr(&line.replace("m/", &format!("{m}/")), here.path()).exits(0);
+            crate::table::assert_same(&want, &look(&odd.at.join("new")), line);
+        }
+        plant(here.path(), "f s/Makefile UPPER\nf s/d/x x");
+        fs::write(at(&here, "list"), "Makefile\nd/x\nMakefile\nd\n").unwrap();
+        bcmr(&format!("copy -r --files-from list s {m}/listed"), here.path()).exits(0);
+        assert_eq!(contents(&odd.at.join("listed")).len(), 2);
     }
-    plant(here.path(), "f s/Makefile UPPER\nf s/d/x x");
-    fs::write(at(&here, "list"), "Makefile\nd/x\nMakefile\nd\n").unwrap();
-    bcmr(&format!("copy -r --files-from list s {m}/listed"), here.path()).exits(0);
-    assert_eq!(contents(&odd.at.join("listed")).len(), 2);
+}
+
+/// What has landed under a name that is spelled otherwise there is not what only the destination has.
+#[test]
+fn what_is_spelled_otherwise_there_is_not_deleted() {
+    let top = scratch();
+    for odd in folding("what_is_spelled_otherwise_there_is_not_deleted", &top) {
+        let here = scratch();
+        plant(here.path(), "f s/D/x X");
+        plant(&odd.at, "f to/d/x old\nf to/other other");
+        bcmr(&format!("sync --delete s {}/to", odd.at.display()), here.path()).exits(0);
+        assert_eq!(contents(&odd.at.join("to")), [b"X".to_vec()]);
+    }
+}
+
+/// The twin: names that are two, on a file system that does not say so by its numbers.
+#[test]
+fn two_names_that_are_two() {
+    let top = scratch();
+    let Some(odd) = Odd::new("two_names_that_are_two", at(&top, "m"), "renumbers") else { return };
+    for (n, was_there) in
+        ["f makefile old\nf d/x old", "f Makefile old\nf D/x old", "d d"].into_iter().enumerate()
+    {
+        for (m, line) in
+            ["copy -r -T -j1", "copy -r -T", "copy -r -T -C", "move --merge -T"].into_iter().enumerate()
+        {
+            let here = scratch();
+            plant(here.path(), &format!("{SMALL}\n{DIRS}"));
+            let (to, want) = (odd.at.join(format!("{n}{m}")), look(&at(&here, "s")));
+            plant(&to, was_there);
+            bcmr(&format!("{line} s {}", to.display()), here.path()).exits(0);
+            crate::table::assert_same(&want, &look(&to), &format!("{line}: {was_there}"));
+        }
+    }
 }
 
 /// Where all files belong to one user, whoever makes them, a copy that was stopped goes on; and what another owner has

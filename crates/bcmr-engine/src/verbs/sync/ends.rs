@@ -12,7 +12,6 @@ use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source
 use fastcopy::dir::Dir;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Both directories, opened once.
 pub(super) struct SyncPair {
@@ -62,7 +61,7 @@ impl SyncPair {
             Dest::Whole(place) => {
                 let dir = place.dir.try_clone();
                 let dir = dir.map_err(|e| Error::os(Op::OpenTarget, place.node.path(), e))?;
-                Dest::Whole(Arc::new(Place { dir, node: place.node.clone(), created_names: Arc::default() }))
+                Dest::Whole(Place::new(dir, place.node.clone()))
             }
         };
         Ok(Operand { source, dest, path: path.clone(), spot: Spot::default() })
