@@ -60,7 +60,7 @@ mod tests {
     fn says_who_takes_something() {
         let (read, write) = std::io::pipe().unwrap();
         assert!(writable(write.as_fd(), Duration::from_secs(60)).unwrap());
-        // As much as it takes while nobody reads.
+        // As much as it takes while nothing is read.
         while writable(write.as_fd(), Duration::ZERO).unwrap() {
             (&write).write_all(&[0; 4096]).unwrap();
         }

@@ -49,7 +49,7 @@ pub(crate) enum KeptIn {
 pub(crate) enum NamesDest {
     /// By where it is in the whole machine.
     Whole,
-    /// By the way from the receipt: who may read it is not to be told what is above both.
+    /// By the way from the receipt: a client that reads it is not to be told what is above both.
     FromReceipt,
 }
 

@@ -485,7 +485,7 @@ fn get_of(first: &[u8], begins: &dyn Fn(&Message<'_>, u64) -> bool) -> Option<Ve
     begins(&message, most).then_some(frame)
 }
 
-/// A descriptor before it becomes a stream's: silence is borne no longer here than there, and neither is one who takes nothing.
+/// A descriptor before it becomes a stream's: a client that is silent, or takes nothing, is waited for no longer here than there.
 struct Bounded {
     file: File,
     timeouts: Timeouts,
@@ -803,7 +803,7 @@ mod tests {
         }
     }
 
-    /// What it is answered fills the pipe, and it says more and more: no silence, and nobody that reads.
+    /// What it is answered fills the pipe, and it says more and more: the client is not silent, and reads nothing.
     #[test]
     fn a_client_that_takes_no_answer_is_left() {
         let (read, mut says) = std::io::pipe().unwrap();
