@@ -37,7 +37,9 @@ pub fn run(env: &Env) -> u8 {
     let verb = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     let mut env = env.clone();
     env.has_defaults_of_proof = !cli.no_defaults && config.defaults().contains_key("check");
-    if let Some(words) = config.defaults().get(verb).filter(|_| !cli.no_defaults) {
+    // A plan has those that it was made with.
+    let wants_defaults = !cli.no_defaults && !cli.command.is_planned();
+    if let Some(words) = config.defaults().get(verb).filter(|_| wants_defaults) {
         if let Err(usage) = bcmr::defaults::whole(verb, words) {
             ui::writer::err(&say::usage_of(&BCMR, &usage));
             return BCMR.exits.usage;

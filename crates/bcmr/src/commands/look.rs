@@ -360,7 +360,10 @@ pub fn stat(a: &StatArgs, env: &Env) -> u8 {
 
 /// `du`.
 pub fn du(a: &DuArgs, env: &Env) -> u8 {
-    let filter = a.bounds.filter();
+    let filter = match a.bounds.filter() {
+        Ok(filter) => filter,
+        Err(u) => return super::verb::usage(Verb::Du, &u),
+    };
     each(Verb::Du, &a.look, env, |told, path, place| {
         let failed = RefCell::new(Vec::new());
         let keep = |e| failed.borrow_mut().push(e);

@@ -24,14 +24,12 @@ mod undo;
 mod verb;
 mod via_source;
 
-use crate::cli::bcmr::filters::Files;
 use crate::cli::bcmr::places::names_places;
-use crate::cli::bcmr::settle;
 use crate::cli::bcmr::{Cli, Command};
 use crate::config::{self, Config};
 use crate::env::Env;
 use crate::usage::Usage;
-pub use verb::{is_here, print};
+pub use verb::{is_here, print, settle};
 
 /// The configuration, as far as this command wants it: for defaults of its verb, and for places among its words.
 pub fn configured(cli: &mut Cli, env: &Env) -> Result<Config, Usage> {
@@ -46,12 +44,6 @@ pub fn configured(cli: &mut Cli, env: &Env) -> Result<Config, Usage> {
         }),
         (false, false) => Ok(Config::default()),
     }
-}
-
-/// Puts what files on this machine say into what was typed.
-pub fn settle(command: &mut Command, now: i64) -> Result<(), Usage> {
-    let files = Files { read: &verb::read, modified: &verb::modified, zone: &crate::env::zone, now };
-    settle::settle(command, &files)
 }
 
 /// Runs what was typed.

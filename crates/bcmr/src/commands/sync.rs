@@ -2,7 +2,7 @@
 
 use crate::cli::bcmr::operands::{self, Places};
 use crate::cli::bcmr::sync::{self, SyncArgs};
-use crate::cli::bcmr::{Cli, Command, parse};
+use crate::cli::bcmr::{Command, parse};
 use crate::env::Env;
 use crate::show::{Show, Verb};
 use crate::ui::{self, Start};
@@ -31,13 +31,9 @@ fn apply(args: &SyncArgs, file: &Path, env: &Env) -> u8 {
         Ok(words) => words,
         Err(e) => return super::verb::failed(&e),
     };
-    let line = ["bcmr", "sync"].into_iter().map(OsString::from).chain(words);
-    let planned = match parse(line) {
-        Ok(Cli { command: Command::Sync(planned), .. }) => planned,
-        _ => {
-            let usage = Usage::new("the plan was made with options that this bcmr does not know");
-            return super::verb::usage(Verb::Sync, &usage);
-        }
+    let planned = match as_typed(words, env) {
+        Ok(planned) => planned,
+        Err(u) => return super::verb::usage(Verb::Sync, &u),
     };
     let typed = planned.operands();
     match operands::places(&typed, &planned.connect, &super::verb::is_here) {
@@ -47,6 +43,23 @@ fn apply(args: &SyncArgs, file: &Path, env: &Env) -> u8 {
     }
     let paths = typed.paths;
     carry_out(args, sync::as_planned(*planned, args, file, env), &paths, env)
+}
+
+/// What was typed for a plan, as it is settled now; globs and moments are those of then.
+fn as_typed(words: Vec<OsString>, env: &Env) -> Result<Box<SyncArgs>, Usage> {
+    let unknown = || Usage::new("the plan was made with options that this bcmr does not know");
+    let line = ["bcmr", "sync"].into_iter().map(OsString::from).chain(words);
+    let mut command = parse(line).map_err(|_| unknown())?.command;
+    if let Command::Sync(planned) = &mut command {
+        planned.filters.without_files();
+        // What has no meaning here was among the defaults, or there would be no plan.
+        planned.connect.by_default = true;
+    }
+    super::verb::settle(&mut command, env.now)?;
+    match command {
+        Command::Sync(planned) => Ok(planned),
+        _ => Err(unknown()),
+    }
 }
 
 fn carry_out(args: &SyncArgs, job: Result<(SyncRequest, Show), Usage>, typed: &[PathBuf], env: &Env) -> u8 {

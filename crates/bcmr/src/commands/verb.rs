@@ -2,8 +2,11 @@
 //!
 //! Must not know which verb it is for, but by name.
 
+use crate::cli::bcmr::Command;
+use crate::cli::bcmr::filters::Files;
 use crate::cli::bcmr::operands::{NamesFrom, mistakable};
-use crate::env::Env;
+use crate::cli::bcmr::settle;
+use crate::env::{self, Env};
 use crate::input::Input;
 use crate::say;
 use crate::show::Verb;
@@ -22,6 +25,11 @@ pub fn is_here(path: &Path) -> bool {
     bcmr_engine::verbs::look::stat(path, false).is_ok()
 }
 
+/// Puts what files on this machine say into what was typed.
+pub fn settle(command: &mut Command, now: i64) -> Result<(), Usage> {
+    settle::settle(command, &Files { read: &read, modified: &modified, zone: &env::zone, now })
+}
+
 /// Tells which names were taken for ones of this machine although they look like addresses.
 pub fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: Watch<'_>) {
     for path in mistakable(paths, &is_here) {
@@ -33,14 +41,14 @@ pub fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: 
 const GLOBS_BYTES_MAX: u64 = 4 << 20;
 
 /// What a file of globs holds.
-pub fn read(file: &Path) -> io::Result<Vec<u8>> {
+fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(File::open(file)?, GLOBS_BYTES_MAX), &mut text)?;
     Ok(text)
 }
 
 /// When a file was modified, through a link to it.
-pub fn modified(file: &Path) -> io::Result<(i64, u32)> {
+fn modified(file: &Path) -> io::Result<(i64, u32)> {
     let told = rustix::fs::stat(file)?;
     Ok((told.st_mtime, u32::try_from(told.st_mtime_nsec).unwrap_or_default()))
 }

@@ -3,6 +3,7 @@
 use crate::common::remote::*;
 use crate::common::*;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Where the two directories are, seen from here.
@@ -303,4 +304,59 @@ fn what_is_no_plan_is_refused() {
     sync(&tmp, "-n --plan made none d").code(1);
     assert!(!tmp.p("made").exists());
     assert_eq!(text(&tmp.p("d/gone")), "d/gone");
+}
+
+/// What files, the clock and accounts say of a plan is what they said when it was made.
+#[test]
+fn a_plan_is_done_with_what_its_options_came_to() {
+    for way in WAYS {
+        let pair = Pair::new(way);
+        let tmp = &pair.tmp;
+        pair.fill(&["s/a", "s/b.o", "s/keep.o", "s/old", "s/newest"]);
+        let modified = |name: &str, secs| {
+            let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs);
+            fs::File::open(tmp.p(name)).unwrap().set_modified(at).unwrap();
+        };
+        modified("s/old", 1);
+        let bound = tmp.file("bound", "");
+        modified("bound", 4_000_000_000);
+        modified("s/newest", 4_000_000_001);
+        tmp.file("globs", "*.o\n!keep.o\n");
+        let owners = if is_root() { "--usermap root:4242" } else { "" };
+        let flags =
+            format!("-n --exclude-from globs --newer 7d --older {} {owners} --plan plan --", bound.display());
+        pair.sync(&flags).ok();
+        // None of them is asked again.
+        tmp.file("globs", "a\n");
+        modified("bound", 5_000_000_000);
+        pair.apply().ok();
+        assert_eq!(names(&tmp.p("d")), ["a", "keep.o"], "{way:?}");
+        if is_root() {
+            assert_eq!(fs::metadata(tmp.p("d/a")).unwrap().uid(), 4242, "{way:?}");
+        }
+    }
+}
+
+/// Defaults of the configuration are part of a plan, and none are added to what it says.
+#[test]
+fn a_plan_has_the_defaults_that_it_was_made_with() {
+    let tmp = Tmp::new();
+    two(&tmp);
+    let config = tmp.file(
+        "config/bcmr/config.toml",
+        "[defaults]\nsync = ['--backup-dir=kept', '--delete', '--compress=none']\n",
+    );
+    let sync = |words: &str| {
+        let mut line = bcmr(std::iter::once("sync").chain(words.split(' '))).cwd(tmp.path());
+        line.0.env("XDG_STATE_HOME", tmp.p("state")).env("XDG_CONFIG_HOME", tmp.p("config"));
+        line.run()
+    };
+    sync("-n --plan plan s d").ok();
+    sync("-n --no-defaults --plan plain s d").ok();
+    fs::write(config, "[defaults]\nsync = ['--exclude=*', '--trash']\n").unwrap();
+    sync("--apply plan").ok();
+    assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+    let kept = tmp.p("kept").join(&names(&tmp.p("kept"))[0]);
+    assert_eq!(text(&kept.join("old/gone")), "d/gone");
+    assert!(!text(&tmp.p("plain")).contains("kept"));
 }

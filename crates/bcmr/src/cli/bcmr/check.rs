@@ -170,7 +170,7 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
         verify: if c.verify { Verify::Cached } else { Verify::Off },
         resume: resume(c.resume, false, c.strict, c.append),
         one_file_system: a.one_file_system,
-        filter: filter(&a.filters),
+        filter: filter(&a.filters)?,
         ..CopyPolicy::cp(jobs(&a.jobs, env), env.me, env.umask)
     };
     fake_super::guard(&policy)?;

@@ -3,12 +3,13 @@
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use super::order::{FromPlaces, InOrder, values};
 use super::size::size;
-use super::when::{Moment, shown_in, when};
+use super::when::{Moment, shown_in, typed, when};
 use crate::names;
 use crate::usage::Usage;
 use bcmr_engine::policy::{FilterSpec, Rule, moment};
 use clap::{ArgMatches, Args, ValueHint};
 use jiff::tz::TimeZone;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -75,19 +76,23 @@ pub struct BoundsArgs {
 
 impl BoundsArgs {
     /// A filter by what a file itself is.
-    pub fn filter(&self) -> FilterSpec {
-        let at = |when: &Option<Moment>| match when {
-            Some(Moment::At(sec, nsec)) => Some(moment(*sec, *nsec)),
-            _ => None,
+    ///
+    /// # Errors
+    /// A moment was not looked up.
+    pub fn filter(&self) -> Result<FilterSpec, Usage> {
+        let at = |flag, when: &Option<Moment>| match when {
+            Some(Moment::At(sec, nsec)) => Ok(Some(moment(*sec, *nsec))),
+            Some(Moment::Shown(_) | Moment::Ago(_) | Moment::Of(_)) => Err(unsettled(flag)),
+            None => Ok(None),
         };
-        let (newer, older) = (at(&self.newer), at(&self.older));
-        FilterSpec {
+        let (newer, older) = (at("--newer", &self.newer)?, at("--older", &self.older)?);
+        Ok(FilterSpec {
             max_bytes: self.max_size,
             min_bytes: self.min_size,
             newer,
             older,
             ..FilterSpec::everything()
-        }
+        })
     }
 }
 
@@ -116,7 +121,33 @@ pub(super) fn unreadable(flag: &str, file: &Path, e: &io::Error) -> Usage {
     Usage::new(format!("{flag}: {} cannot be read: {e}", names::quoted(file)))
 }
 
+/// That an option stands for something that was not looked up: without it, the command would be another one.
+pub(super) fn unsettled(flag: &str) -> Usage {
+    Usage::new(format!("what {flag} says was not looked up"))
+}
+
 impl FilterArgs {
+    /// What was settled, as words that say the same behind all that was typed, where the last counts.
+    pub(super) fn settled(&self) -> Vec<OsString> {
+        let moment = |flag, when: &Option<Moment>| match when {
+            Some(Moment::At(secs, nanos)) => Some(format!("{flag}={}", typed((*secs, *nanos)))),
+            _ => None,
+        };
+        let rule = |rule: &RuleArg| match rule {
+            RuleArg::Exclude(glob) => Some(format!("--exclude={glob}")),
+            RuleArg::Include(glob) => Some(format!("--include={glob}")),
+            RuleArg::From(_) => None,
+        };
+        let rules = self.rules.0.iter().filter(|_| !self.exclude_from.is_empty()).filter_map(rule);
+        let moments = [moment("--newer", &self.bounds.newer), moment("--older", &self.bounds.older)];
+        rules.chain(moments.into_iter().flatten()).map(OsString::from).collect()
+    }
+
+    /// Passes over files of globs, whose globs stand behind them by [`FilterArgs::settled`].
+    pub fn without_files(&mut self) {
+        self.rules.0.retain(|rule| !matches!(rule, RuleArg::From(_)));
+    }
+
     /// What is read on this machine.
     pub(super) fn about_here(&self) -> Option<&'static str> {
         (!self.exclude_from.is_empty()).then_some("--exclude-from")
@@ -192,20 +223,20 @@ impl FromPlaces for Vec<RuleArg> {
     }
 }
 
-pub(super) fn filter(a: &FilterArgs) -> FilterSpec {
+pub(super) fn filter(a: &FilterArgs) -> Result<FilterSpec, Usage> {
     let rule = |r: &RuleArg| match r {
-        RuleArg::Exclude(glob) => Some(Rule::Exclude(glob.clone())),
-        RuleArg::Include(glob) => Some(Rule::Include(glob.clone())),
+        RuleArg::Exclude(glob) => Ok(Rule::Exclude(glob.clone())),
+        RuleArg::Include(glob) => Ok(Rule::Include(glob.clone())),
         // Its globs stand in its place by now.
-        RuleArg::From(_) => None,
+        RuleArg::From(_) => Err(unsettled("--exclude-from")),
     };
-    FilterSpec {
-        rules: a.rules.0.iter().filter_map(rule).collect(),
+    Ok(FilterSpec {
+        rules: a.rules.0.iter().map(rule).collect::<Result<_, _>>()?,
         regexes: a.exclude_regex.clone(),
         gitignore: a.gitignore,
         bcmrignore: a.bcmrignore,
-        ..a.bounds.filter()
-    }
+        ..a.bounds.filter()?
+    })
 }
 
 /// The first option that leaves out what only the source knows of.
@@ -245,7 +276,7 @@ mod tests {
         };
         let settled = |line: &str| {
             let mut command = super::super::parse(line.split(' ')).unwrap().command;
-            super::super::settle::settle(&mut command, &files).map(|()| match command {
+            super::super::settle::settle(&mut command, &files).and_then(|()| match command {
                 Command::Copy(a) => filter(&a.filters),
                 Command::Du(a) => a.bounds.filter(),
                 other => panic!("{other:?}"),

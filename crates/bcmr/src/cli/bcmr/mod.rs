@@ -335,6 +335,13 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether a plan says with which options it is done.
+    pub fn is_planned(&self) -> bool {
+        matches!(self, Command::Sync(a) if a.apply.is_some())
+    }
+}
+
 /// Reads an argument vector, its first element the program's name.
 pub fn parse<I>(argv: I) -> Result<Cli, clap::Error>
 where

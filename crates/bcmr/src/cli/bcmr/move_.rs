@@ -121,7 +121,7 @@ fn policy(a: &MoveArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         collide,
         force: a.collide.force,
         durability: durability(&a.how),
-        filter: filter(&a.filters),
+        filter: filter(&a.filters)?,
         dry_run: a.collide.dry_run,
         io: io(&a.io),
         ..CopyPolicy::archive(jobs_for(collide, &a.how.jobs, env), env.me, env.umask)

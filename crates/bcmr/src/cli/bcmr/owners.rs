@@ -2,6 +2,7 @@
 //! there are is given.
 
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
+use super::filters::unsettled;
 use crate::cli::symbolic;
 use crate::usage::Usage;
 use bcmr_engine::alter::{ANYBODY, MAPPED_MAX, ModeChange, OwnerMap, OwnersAndModes, OwnersBy};
@@ -188,11 +189,22 @@ fn numbered(accounts: &[u8], name: &str) -> Option<u32> {
 }
 
 /// What is other than at the source.
-pub(super) fn alter(a: &OwnerArgs) -> OwnersAndModes {
+///
+/// # Errors
+/// Owners were named, and not looked up.
+pub(super) fn alter(a: &OwnerArgs) -> Result<OwnersAndModes, Usage> {
     let (files, dirs) = a.chmod.unwrap_or((ModeChange::NONE, ModeChange::NONE));
-    let (users, groups) = a.maps.unwrap_or((OwnersAndModes::NONE.users, OwnersAndModes::NONE.groups));
+    let (users, groups) = match a.maps {
+        Some(maps) => maps,
+        None if !names_owners(a) => (OwnersAndModes::NONE.users, OwnersAndModes::NONE.groups),
+        None => return Err(unsettled("--chown, --usermap or --groupmap")),
+    };
     let known_by = if a.numeric_ids { OwnersBy::Number } else { OwnersBy::Name };
-    OwnersAndModes { files, dirs, users, groups, known_by }
+    Ok(OwnersAndModes { files, dirs, users, groups, known_by })
+}
+
+fn names_owners(a: &OwnerArgs) -> bool {
+    a.chown.is_some() || !a.usermap.is_empty() || !a.groupmap.is_empty()
 }
 
 /// What is to be other is kept as far as it is not.
@@ -202,7 +214,7 @@ pub(super) fn preserved(a: &OwnerArgs, kept: Preserve) -> Preserve {
 
 /// Whether something is said of owners.
 pub(super) fn are_said(a: &OwnerArgs) -> bool {
-    a.chown.is_some() || !a.usermap.is_empty() || !a.groupmap.is_empty() || a.numeric_ids
+    names_owners(a) || a.numeric_ids
 }
 
 #[cfg(test)]
@@ -248,7 +260,7 @@ mod tests {
                 panic!("{line}")
             };
             a.owners.settle(&accounts).map_err(|u| u.said)?;
-            let alter = alter(&a.owners);
+            let alter = alter(&a.owners).map_err(|u| u.said)?;
             let pairs = |map: OwnerMap| map.into_iter().flatten().collect::<Vec<_>>();
             Ok::<_, String>((pairs(alter.users), pairs(alter.groups)))
         };

@@ -337,7 +337,7 @@ pub fn plan(
     let shards = a.shard_size.map_or(Shards::Number(a.shards), Shards::OfBytes);
     // As `remove` does, which leaves other file systems alone.
     let one_file_system = a.one_file_system || verb == PlanVerb::Remove;
-    let filter = filter(&a.filters);
+    let filter = filter(&a.filters)?;
     let policy = CopyPolicy { one_file_system, filter, ..policy(jobs(&a.jobs, env), env) };
     let part_bytes = a.part_size;
     let state = state(env);

@@ -287,12 +287,18 @@ fn when(a: &SyncArgs) -> Result<DeleteWhen, Usage> {
 
 /// The plan that is to be written, if one is.
 fn planned(a: &SyncArgs, env: &Env) -> SyncPlan {
-    a.plan.clone().map_or(SyncPlan::None, |file| SyncPlan::Write { file, words: typed(env) })
+    a.plan.clone().map_or(SyncPlan::None, |file| SyncPlan::Write { file, words: words(a, env) })
 }
 
-/// What was typed behind the verb.
-fn typed(env: &Env) -> Vec<OsString> {
-    env.line.iter().skip_while(|word| *word != "sync").skip(1).cloned().collect()
+/// What a plan is made with: the defaults, what was typed behind the verb, and what that came to at this moment.
+fn words(a: &SyncArgs, env: &Env) -> Vec<OsString> {
+    let mut words: Vec<OsString> = env.whole_line();
+    let verb = words.iter().position(|word| word == "sync").map_or(0, |at| at + 1);
+    words.drain(..verb);
+    // Behind the last option.
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words.splice(end..end, a.filters.settled());
+    words
 }
 
 /// What a plan was made with, as it is to be done now.
@@ -440,13 +446,13 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         delete_max: a.delete.max_delete,
         above: above(a.mkpath),
         preserve: fake_super::held(&a.fake, Preserve::ALL),
-        alter: alter(&a.owners),
+        alter: alter(&a.owners)?,
         old: old(&a.old, env)?,
         bases: [&a.earlier.link_dest[..], &a.earlier.reflink_dest].concat(),
         sharing: if a.earlier.reflink_dest.is_empty() { Sharing::Names } else { Sharing::Blocks },
         verify: verify(a.how.verify),
         one_file_system: a.one_file_system,
-        filter: filter(&a.filters),
+        filter: filter(&a.filters)?,
         dry_run: a.dry_run,
         io: io(&a.io),
         ..CopyPolicy::mirror(jobs(&a.how.jobs, env), env.me, env.umask)

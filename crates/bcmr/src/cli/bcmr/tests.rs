@@ -456,7 +456,8 @@ fn lists_of_names() {
 fn try_remote(line: &str, config: &str) -> Result<RemoteJob, Usage> {
     let config = crate::config::parse(config, Path::new("c")).unwrap();
     match parse(typed(line)).unwrap().command {
-        Command::Copy(a) => {
+        Command::Copy(mut a) => {
+            a.owners.settle(&|_| Err(Usage::new("no names are known")))?;
             let places = places(&a.operands, &a.connect, NOTHING_HERE)?;
             assert!(places.address().is_some(), "{line} is local");
             copy::remote(&a, places, &config, &env())

@@ -5,6 +5,8 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use std::path::PathBuf;
 
+const NANOS: u32 = 1_000_000_000;
+
 /// A moment as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
@@ -24,10 +26,8 @@ pub fn when(typed: &str) -> Result<Moment, String> {
         return Err("a time or the name of a file is needed".into());
     }
     if let Some(secs) = typed.strip_prefix('@') {
-        return secs
-            .parse()
-            .map(|secs| Moment::At(secs, 0))
-            .map_err(|_| "a number of seconds is needed behind @".into());
+        let at = seconds(secs).map(|(secs, nanos)| Moment::At(secs, nanos));
+        return at.ok_or_else(|| "a number of seconds is needed behind @".into());
     }
     if let Some(secs) = age(typed) {
         return Ok(Moment::Ago(secs));
@@ -50,6 +50,28 @@ pub(super) fn shown_in(civil: DateTime, zone: TimeZone) -> Option<(i64, u32)> {
     let secs = if nanos < 0 { secs - 1 } else { secs };
     let nanos = nanos.rem_euclid(1_000_000_000);
     Some((secs, u32::try_from(nanos).unwrap_or_default()))
+}
+
+/// `1700000000`, `-1.5`: counted from the second before, as a file's time is.
+fn seconds(typed: &str) -> Option<(i64, u32)> {
+    let (whole, part) = typed.split_once('.').unwrap_or((typed, "0"));
+    let secs: i64 = whole.parse().ok()?;
+    if !(1..=9).contains(&part.len()) || !part.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    match format!("{part:0<9}").parse().ok()? {
+        nanos @ 1.. if whole.starts_with('-') => Some((secs.checked_sub(1)?, NANOS - nanos)),
+        nanos => Some((secs, nanos)),
+    }
+}
+
+/// A moment so that [`when`] reads the same.
+pub(super) fn typed((secs, nanos): (i64, u32)) -> String {
+    match nanos {
+        0 => format!("@{secs}"),
+        _ if secs < 0 => format!("@-{}.{:09}", (secs + 1).unsigned_abs(), NANOS - nanos),
+        _ => format!("@{secs}.{nanos:09}"),
+    }
 }
 
 /// `90s`, `5m`, `12h`, `7d`, `2w` in seconds.
@@ -75,7 +97,13 @@ mod tests {
         for (typed, want) in [
             ("@0", Some(Moment::At(0, 0))),
             ("@-5", Some(Moment::At(-5, 0))),
+            ("@1.5", Some(Moment::At(1, 500_000_000))),
+            ("@-1.000000001", Some(Moment::At(-2, 999_999_999))),
+            ("@-0.25", Some(Moment::At(-1, 750_000_000))),
             ("@x", None),
+            ("@1.", None),
+            ("@1.0000000001", None),
+            ("@1.-5", None),
             ("", None),
             ("7d", Some(Moment::Ago(604_800))),
             ("90s", Some(Moment::Ago(90))),
@@ -98,6 +126,9 @@ mod tests {
                 other => other,
             });
             assert_eq!(got, want, "{typed:?}");
+        }
+        for at in [(0, 0), (0, 1), (-1, 1), (-1, 0), (i64::MIN, 7), (i64::MAX, 999_999_999)] {
+            assert_eq!(when(&typed(at)), Ok(Moment::At(at.0, at.1)));
         }
     }
 }
