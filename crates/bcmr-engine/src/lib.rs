@@ -69,5 +69,5 @@ pub use fastcopy::process::is_ignored;
 pub use fastcopy::signal;
 pub use verbs::{
     check, check_manifest, copy, copy_between, look_with_plan, measure, move_, planned_words, remove,
-    sessions, snapshot, sync, undo, unfinished_snapshot,
+    sessions, snapshot, sync, undo,
 };

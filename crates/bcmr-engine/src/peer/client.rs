@@ -39,6 +39,7 @@ use crate::transport::ssh::LinkLoad;
 use crate::transport::stream::Stream;
 use crate::transport::{self, Peer, Terms};
 use crate::trouble::error_of;
+use crate::verbs::going::GoingSnapshots;
 use crate::verbs::keeping;
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
@@ -207,10 +208,13 @@ fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     // V12: once for all attempts. What an earlier one was sent decides nothing about where the next one goes.
     let links = DestLink::received(&policy);
     let reach = Reach::Anywhere;
-    let shown = |dated| snapshot::compared_with(&reach, links, target.path(), dated).map(Target::Exactly);
+    let shown = |dated| snapshot::compared_with(&reach, links, target.path(), dated);
     let begin = |dated| SnapshotRun::begin(&reach, links, target.path(), dated, &policy);
     let run = dated.filter(|_| !policy.dry_run).map(begin).transpose()?;
-    let target = dated.filter(|_| policy.dry_run).map_or_else(|| Ok(target.clone()), shown)?;
+    let (target, going) = match dated.filter(|_| policy.dry_run).map(shown).transpose()? {
+        Some((shown, going)) => (Target::Exactly(shown), going),
+        None => (target.clone(), None),
+    };
     let policy = match &run {
         Some(run) => run.policy(policy),
         None if dated.is_some() => snapshot::everything(policy),
@@ -228,7 +232,7 @@ fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     // Of a comparison nothing lands.
     let store = store.filter(|_| purpose == Purpose::Copy && !policy.dry_run);
     let mut to =
-        GetTarget { path: target.path(), to, kinds: Arc::default(), store: store.map(FetchedBlocks) };
+        GetTarget { path: target.path(), to, kinds: Arc::default(), store: store.map(FetchedBlocks), going };
     let (manifest, tells_hashes, once_more) = (manifest.as_deref(), policy.hashes, Arc::default());
     let transfer =
         Transfer { purpose, manifest, tells_hashes, dated, way: &way, policy: &policy, watch, once_more };
@@ -396,6 +400,8 @@ struct GetTarget<'t> {
     kinds: Arc<Kinds>,
     /// Blocks that came before.
     store: Option<FetchedBlocks>,
+    /// Snapshots that would go in the end.
+    going: Option<Arc<GoingSnapshots>>,
 }
 
 /// What a target over there is told as.
@@ -669,6 +675,7 @@ impl Transfer<'_> {
             parts: false,
             repeats: false,
             once_more: self.once_more.clone(),
+            going: to.going.clone(),
             owners,
         })
     }

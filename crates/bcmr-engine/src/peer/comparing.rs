@@ -135,7 +135,7 @@ pub(crate) fn visitor<'a>(
             Where::Name { dir, name, .. } => keeping::foreseen_new(policy, &what.reach, (dir, name))?,
             Where::Into(_) => {}
         }
-        let preview = Preview::new(check, kept, AtEnd::Tells(passes));
+        let preview = Preview::new(check, kept, AtEnd::Tells(passes)).thinning(what.going.clone());
         return Ok(Box::new(preview.ruled_by(rules)));
     }
     let aside = place.map_or(Ok(None), |place| keeping::aside(policy, &what.reach, place))?;

@@ -7,6 +7,7 @@ use crate::receiver::claims::Meeting;
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::destination::Entering;
+use crate::verbs::going::GoingSnapshots;
 use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{Reach, Resolved};
 use bcmr_wire::message::{Entry, Kind as WireKind, Owner, Trouble};
@@ -52,6 +53,8 @@ pub(crate) struct Incoming {
     pub(crate) repeats: bool,
     /// Set where a move is to be gone through once more: not all that landed was remembered.
     pub(crate) once_more: Arc<AtomicBool>,
+    /// Snapshots that would go after this one, where it is looked at.
+    pub(crate) going: Option<Arc<GoingSnapshots>>,
     /// Who owns here what comes.
     pub(crate) owners: OwnersHere,
 }

@@ -318,6 +318,7 @@ impl<'a> SourceThere<'a> {
             parts: reads && features.has_wide(wide::PARTS),
             repeats: reads && features.has_wide(wide::REPEATS),
             once_more: Arc::default(),
+            going: None,
             owners,
         };
         let reply = self.peer.streams.first().map(reply_on).ok_or_else(|| no_stream(&self.from))?;

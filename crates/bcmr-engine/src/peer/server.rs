@@ -41,6 +41,7 @@ use crate::transport::stream::{Inbox, Stream};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::directory::directory;
+use crate::verbs::going::GoingSnapshots;
 use crate::verbs::keeping;
 use crate::verbs::look::{self, Listing, Unreadable};
 use crate::verbs::named_dirs::NamedDirs;
@@ -104,6 +105,9 @@ struct IntoTree {
     plan: [u8; 32],
     names: TreeNames,
 }
+
+/// A snapshot that a `Put` fills, or, where it only looks, those that would go after it.
+type SnapshotOfPut = (Option<SnapshotRun>, Option<Arc<GoingSnapshots>>);
 
 /// What a client wants to have sent.
 struct Requested {
@@ -581,7 +585,7 @@ impl Serving {
                     let note = Reason::ServerFollowsNoLink;
                     return Err(Error::ours(Code::Unsupported, Op::CopyTo, target.path(), note));
                 }
-                let (mut policy, target, snapshot) =
+                let (mut policy, target, (snapshot, going)) =
                     self.beside(beside, (policy, target), operands, links, survey.is_some())?;
                 if deletes {
                     // What is above is there, as for the rest.
@@ -609,6 +613,7 @@ impl Serving {
                     parts: peer.agreed.features.has_wide(wide::PARTS),
                     repeats: peer.agreed.features.has_wide(wide::REPEATS),
                     once_more: Arc::default(),
+                    going,
                     owners,
                 };
                 if let Some(survey) = survey {
@@ -675,21 +680,21 @@ impl Serving {
         operands: u64,
         links: DestLink,
         is_survey: bool,
-    ) -> Result<(CopyPolicy, Target, Option<SnapshotRun>)> {
-        let Some(beside) = beside else { return Ok((policy, target, None)) };
+    ) -> Result<(CopyPolicy, Target, SnapshotOfPut)> {
+        let Some(beside) = beside else { return Ok((policy, target, (None, None))) };
         let (Target::Exactly(path), 1, true) = (&target, operands, policy.mirror.is_on()) else {
             return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::KeepingUnasked));
         };
         let dated = beside.dated;
         let trash = self.request.trash.clone().filter(|_| !self.reach.is_confined());
         let policy = beside.policy(policy, trash)?;
-        let Some(dated) = dated else { return Ok((policy, target, None)) };
+        let Some(dated) = dated else { return Ok((policy, target, (None, None))) };
         if is_survey {
-            let shown = snapshot::compared_with(&self.reach, links, path, dated)?;
-            return Ok((policy, Target::Exactly(shown), None));
+            let (shown, going) = snapshot::compared_with(&self.reach, links, path, dated)?;
+            return Ok((policy, Target::Exactly(shown), (None, going)));
         }
         let run = SnapshotRun::begin(&self.reach, links, path, dated, &policy)?;
-        Ok((run.policy(policy), target, Some(run)))
+        Ok((run.policy(policy), target, (Some(run), None)))
     }
 
     /// Listens for sealed streams, which take the place of those over ssh. When they do not come, all goes on as before.

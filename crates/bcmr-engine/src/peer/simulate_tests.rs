@@ -464,6 +464,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         parts: false,
         repeats: false,
         once_more: Arc::default(),
+        going: None,
         owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), None),
     }
 }
@@ -847,6 +848,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         parts: true,
         repeats: true,
         once_more: Arc::default(),
+        going: None,
         owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), Some(&OddOnes)),
         // Of another machine: inodes here say nothing of those there.
         origin: 2,

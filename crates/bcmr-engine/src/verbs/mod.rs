@@ -9,6 +9,7 @@ pub(crate) mod destination;
 pub(crate) mod directory;
 pub(crate) mod dry_run;
 pub(crate) mod entry_pair;
+pub(crate) mod going;
 pub(crate) mod keeping;
 pub(crate) mod ledger;
 pub(crate) mod local;
@@ -41,7 +42,7 @@ pub use measure::measure;
 pub use move_::move_;
 pub(crate) use move_::move_named;
 pub use sessions::sessions;
-pub use snapshot::{snapshot, unfinished_snapshot};
+pub use snapshot::snapshot;
 pub use sync::{look_with_plan, planned_words, sync};
 #[cfg(fuzzing)]
 pub use sync::{state_fuzz, sync_plan_fuzz};

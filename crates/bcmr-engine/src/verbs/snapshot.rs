@@ -16,15 +16,17 @@ use crate::receiver::aside::move_whole;
 use crate::receiver::{land, tree};
 use crate::remove::{self, SealedDirs};
 use crate::tally::Tally;
+use crate::verbs::going::GoingSnapshots;
 use crate::verbs::operands::{self, DestLink, Reach, Where};
 use crate::verbs::sync::mounted::{Holder, Mounted};
-use crate::verbs::sync::sync;
+use crate::verbs::sync::{OfSnapshot, sync_of};
 use crate::verbs::thin;
 use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf};
 use fastcopy::meta::Kind;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What holds all that is not a snapshot yet or any more, and what is known of each.
@@ -34,12 +36,6 @@ const UNFINISHED: &str = "unfinished";
 /// What a tree that is taken away is called first.
 const GOING: &str = "going-";
 const BOOK_HEAD: &str = "bcmr snapshot 1";
-
-/// Where the tree is until it has its name, of snapshots in `dest`: what a run does is told below this.
-#[must_use]
-pub fn unfinished_snapshot(dest: &Path) -> PathBuf {
-    dest.join(BOOKS).join(UNFINISHED)
-}
 
 /// Makes a snapshot, and takes away what the rule of thinning says.
 ///
@@ -58,9 +54,10 @@ pub fn snapshot(request: SnapshotRequest, watch: Watch<'_>) -> Result<Summary> {
     let mounted = Mounted::of(&source, holder, wanted.state.as_deref());
     if wanted.policy.dry_run {
         mounted.guard(&wanted.source)?;
-        let dest = compared_with(&reach, links, &shelf, dated)?;
+        let (dest, going) = compared_with(&reach, links, &shelf, dated)?;
         let policy = everything(wanted.policy);
-        return sync(SyncRequest { dest, policy, state: None, ..wanted }, watch);
+        let of = OfSnapshot { tree: None, going };
+        return sync_of(SyncRequest { dest, policy, state: None, ..wanted }, of, watch);
     }
     mounted.guard(&wanted.source)?;
     // A run that is refused leaves nothing behind, in the source least of all.
@@ -71,7 +68,8 @@ pub fn snapshot(request: SnapshotRequest, watch: Watch<'_>) -> Result<Summary> {
     let run = SnapshotRun::begin(&reach, links, &shelf, dated, &wanted.policy)?;
     let policy = run.policy(wanted.policy);
     let (jobs, dest) = (policy.jobs, run.shown());
-    let mut summary = sync(SyncRequest { dest, policy, state: None, ..wanted }, watch)?;
+    let of = OfSnapshot { tree: Some(run.place()?), going: None };
+    let mut summary = sync_of(SyncRequest { dest, policy, state: None, ..wanted }, of, watch)?;
     let tally = Tally::new(watch);
     if run.finish(&summary, jobs, &tally)
         && let Err(e) = mounted.remember(holder)
@@ -87,18 +85,30 @@ pub(crate) fn everything(policy: CopyPolicy) -> CopyPolicy {
     CopyPolicy { mirror: Mirror::DeleteExcluded, delete_max: DeleteMax::Entries(u64::MAX), ..policy }
 }
 
-/// What a dry run compares the source with: the last snapshot, or, where there is none, something that is not there.
+/// What a dry run compares the source with: the last snapshot, or, where there is none, something that is not there. And what a
+/// run of that moment takes away in the end.
 ///
 /// # Errors
 /// The directory that holds them cannot be opened.
-pub(crate) fn compared_with(reach: &Reach, links: DestLink, path: &Path, dated: Dated) -> Result<PathBuf> {
+pub(crate) fn compared_with(
+    reach: &Reach,
+    links: DestLink,
+    path: &Path,
+    dated: Dated,
+) -> Result<(PathBuf, Option<Arc<GoingSnapshots>>)> {
     let Some(shelf) = Snapshots::there(reach, links, path)? else {
         let is_there = matches!(operands::contents(reach, path, links)?, Where::Whole(_) | Where::Into(_));
-        return Ok(if is_there { path.join(dated.at.to_string()) } else { path.to_owned() });
+        return Ok((if is_there { path.join(dated.at.to_string()) } else { path.to_owned() }, None));
     };
-    let newest = shelf.all()?.pop();
+    let mut all = shelf.all()?;
+    let newest = all.last().copied();
     shelf.guard(newest, dated.at)?;
-    Ok(path.join(newest.unwrap_or(dated.at).to_string()))
+    all.push(dated.at);
+    let going = dated.thinning.map(|rule| {
+        let going = thin::going(&all, rule);
+        Arc::new(GoingSnapshots { dir: shelf.dir, shown: shelf.shown, going })
+    });
+    Ok((path.join(newest.unwrap_or(dated.at).to_string()), going))
 }
 
 /// A snapshot that is being made: what is around the run that fills it, wherever that one's source is.
@@ -130,9 +140,9 @@ impl SnapshotRun {
         Ok(SnapshotRun { shelf, tree, newest, dated })
     }
 
-    /// The path of the tree that is to be filled.
-    pub(crate) fn shown(&self) -> PathBuf {
-        unfinished_snapshot(&self.shelf.shown)
+    /// What the tree will be called once it is complete, and is shown as before.
+    fn shown(&self) -> PathBuf {
+        self.shelf.shown.join(self.dated.at.to_string())
     }
 
     /// The tree itself, as what the contents of a source go into.

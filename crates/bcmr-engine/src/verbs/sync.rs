@@ -19,8 +19,9 @@ use crate::receiver::aside::Aside;
 use crate::receiver::extraneous::Extraneous;
 use crate::verbs::check::Check;
 use crate::verbs::copy::Run;
+use crate::verbs::going::GoingSnapshots;
 use crate::verbs::keeping;
-use crate::verbs::operands::{self, Dest, Reach};
+use crate::verbs::operands::{self, Dest, Reach, Where};
 use crate::verbs::survey::Survey;
 use ends::SyncPair;
 pub(crate) use ends::{guard_source, lies_in};
@@ -39,8 +40,26 @@ pub use {mounted::fuzz as state_fuzz, planned::fuzz as sync_plan_fuzz};
 /// Only when nothing could be begun: SRC is no directory, one of the two is inside the other, or SRC is not mounted where it
 /// was. What happens to single items is told through `watch` and counted in the [`Summary`].
 pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
+    sync_of(request, OfSnapshot::default(), watch)
+}
+
+/// What a snapshot adds to a run.
+#[derive(Default)]
+pub(crate) struct OfSnapshot {
+    /// The tree that is filled, which is open already and shown as what it will be called.
+    pub(crate) tree: Option<Where>,
+    /// What would go then, for a dry run.
+    pub(crate) going: Option<Arc<GoingSnapshots>>,
+}
+
+/// The same, for a snapshot too.
+///
+/// # Errors
+/// As [`sync`].
+pub(crate) fn sync_of(request: SyncRequest, of: OfSnapshot, watch: Watch<'_>) -> Result<Summary> {
     let policy = request.policy.clone().resuming();
-    let ends = SyncPair::of(&request, &policy)?;
+    let OfSnapshot { tree, going } = of;
+    let ends = SyncPair::of(&request, &policy, tree)?;
     let mounted = Mounted::of(&ends.source, Holder::Here(&request.dest), request.state.as_deref());
     if policy.mirror.deletes() {
         mounted.guard(&operands::shown(&ends.dest))?;
@@ -54,7 +73,7 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
         let (shown, is_planned) = (operands::shown(&ends.dest), request.plan != SyncPlan::None);
         let own_name = if is_planned { Path::new("") } else { &shown };
         let looked = look_with_plan(&request.plan, &shown, watch, &mut |watch| {
-            preview::preview(&ends, &dry, (own_name, is_planned), watch)
+            preview::preview(&ends, &dry, (own_name, is_planned), going.clone(), watch)
         })?;
         // What has changed since is named, and then nothing is done.
         if policy.dry_run || looked.failed > 0 || looked.cancelled {

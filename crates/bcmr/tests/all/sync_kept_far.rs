@@ -70,7 +70,11 @@ fn snapshots_share_what_is_the_same_up_and_down() {
         let preview = run("-n --snapshot").ok().out;
         let told = ["~ b", "1 only at the destination"].iter().all(|told| preview.contains(told));
         assert!(told && !preview.contains("+ a"), "{dir:?}: {preview}");
-        run("--snapshot --at 2026-01-02T12:30:00Z").ok();
+        let told = run("--json --snapshot --at 2026-01-02T12:30:00Z").ok().out;
+        assert!(
+            told.contains("snaps/2026-01-02T123000Z/b\"") && !told.contains("unfinished"),
+            "{dir:?}: {told}"
+        );
         let second = tmp.p("snaps/2026-01-02T123000Z");
         alike(&tmp.p("s"), &second);
         for (name, shared) in [("a", true), ("large", true), ("b", false), ("sub/c", false)] {
@@ -79,6 +83,10 @@ fn snapshots_share_what_is_the_same_up_and_down() {
         assert_eq!((text(&first.join("b")), mode(&first.join("sub/c"))), ("first b".into(), 0o644));
         run("--snapshot --at 2026-01-01").code(8).says("there is one of that moment");
         run("--snapshot --at 2025-12-31").code(8).says("newer");
+        let preview = run("-n --snapshot --keep 1d --at 2026-01-03").ok().out;
+        let goes = |day: &str| preview.lines().any(|line| line.starts_with('-') && line.contains(day));
+        assert!(goes("2026-01-01T") && goes("2026-01-02T"), "{dir:?}: {preview}");
+        assert_eq!(snapshots(&tmp.p("snaps")).len(), 2, "{dir:?}");
         run("--snapshot --keep 1d --at 2026-01-03").ok();
         assert_eq!(snapshots(&tmp.p("snaps")), [tmp.p("snaps/2026-01-03T000000Z")], "{dir:?}");
         // M1: nothing is no snapshot of something.

@@ -67,7 +67,8 @@ fn snapshots_share_what_is_the_same() {
     tmp.file("s/new", "new");
     let preview = sync(&tmp, "-n --snapshot s snaps").ok().out;
     assert!(preview.contains("~ b") && preview.contains("+ new") && !preview.contains("+ a"), "{preview}");
-    sync(&tmp, "--snapshot --at 2026-01-02T12:30:00Z s snaps").ok();
+    let told = sync(&tmp, "--json --snapshot --at 2026-01-02T12:30:00Z s snaps").ok().out;
+    assert!(told.contains("\"snaps/2026-01-02T123000Z/b\"") && !told.contains("unfinished"), "{told}");
     let second = tmp.p("snaps/2026-01-02T123000Z");
     alike(&tmp.p("s"), &second);
     // What is the same is one file; what differs, if only in attributes, is not.
@@ -92,6 +93,11 @@ fn snapshots_share_what_is_the_same() {
     fs::File::open(tmp.p("s/new")).unwrap().set_modified(times).unwrap();
     sync(&tmp, "--snapshot --checksum --at 2026-01-03 s snaps").ok();
     assert_eq!(text(&tmp.p("snaps/2026-01-03T000000Z/new")), "NEW");
+    // What would be taken away is told, with the last one too, and is there.
+    let preview = sync(&tmp, "-n --snapshot --keep 1d --at 2026-01-03T12:00:00Z s snaps").ok().out;
+    let goes = |day: &str| preview.lines().any(|line| line.starts_with('-') && line.contains(day));
+    assert!(goes("2026-01-01T") && goes("2026-01-02T") && goes("2026-01-03T"), "{preview}");
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 3);
     assert_eq!(text(&second.join("new")), "new");
 }
 

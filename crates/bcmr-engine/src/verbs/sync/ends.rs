@@ -8,7 +8,7 @@ use crate::policy::{CopyPolicy, Privileged, SyncRequest, Target};
 use crate::receiver::claims::Spot;
 use crate::sender::walk::SourceDir;
 use crate::verbs::keeping;
-use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source};
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source, Where};
 use fastcopy::dir::Dir;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ pub(super) struct SyncPair {
 }
 
 impl SyncPair {
-    pub(super) fn of(request: &SyncRequest, policy: &CopyPolicy) -> Result<SyncPair> {
+    /// The destination is `tree`, where that is open already.
+    pub(super) fn of(request: &SyncRequest, policy: &CopyPolicy, tree: Option<Where>) -> Result<SyncPair> {
         let path = &request.source;
         let source = Dir::open(path).map_err(|e| match Code::of(&e) {
             Code::NotDirectory => {
@@ -31,8 +32,13 @@ impl SyncPair {
         })?;
         let info = source.info().map_err(|e| Error::os(Op::Stat, path, e))?;
         let links = DestLink::Through;
-        operands::make_path(&Reach::Anywhere, &Target::Exactly(request.dest.clone()), 1, policy)?;
-        let to = operands::contents(&Reach::Anywhere, &request.dest, links)?;
+        let to = match tree {
+            Some(tree) => tree,
+            None => {
+                operands::make_path(&Reach::Anywhere, &Target::Exactly(request.dest.clone()), 1, policy)?;
+                operands::contents(&Reach::Anywhere, &request.dest, links)?
+            }
+        };
         let dest = operands::dest(None, &info, &to, links)?;
         operands::nesting(&Reach::Anywhere, &info, true, &dest, policy, path, Op::Copy)?;
         if let (Dest::Whole(place), true) = (&dest, policy.mirror.deletes()) {

@@ -16,6 +16,7 @@ use crate::receiver::tree;
 use crate::tally::Tally;
 use crate::verbs::check::Check;
 use crate::verbs::entry_pair::{EntryPair, Findings, Found, Lack, Visit};
+use crate::verbs::going::GoingSnapshots;
 use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, Reach};
 use crate::verbs::rivals::EntryPaths;
@@ -37,6 +38,7 @@ pub(super) fn preview(
     ends: &SyncPair,
     policy: &CopyPolicy,
     (own_name, alike): (&Path, bool),
+    going: Option<Arc<GoingSnapshots>>,
     watch: Watch<'_>,
 ) -> Result<Summary> {
     let tally = Tally::new(watch);
@@ -55,7 +57,7 @@ pub(super) fn preview(
         tally: &tally,
     };
     let kept = spared(ends, policy);
-    let visit = Preview::new(check, kept, AtEnd::Tells(Passes::Two));
+    let visit = Preview::new(check, kept, AtEnd::Tells(Passes::Two)).thinning(going);
     let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
     survey.resolved(vec![ends.operand(policy.preserve.at_source)?]);
     survey.visit.end();
@@ -96,6 +98,8 @@ pub(crate) struct Preview<'a> {
     /// What files of rules leave out, where the source is on another machine.
     rules: Option<Arc<RulesThere>>,
     at_end: AtEnd<'a>,
+    /// Snapshots that would go after it.
+    going: Option<Arc<GoingSnapshots>>,
     /// A run that changes nothing puts nothing anywhere.
     created_names: Arc<CreatedNames>,
 }
@@ -104,7 +108,12 @@ impl<'a> Preview<'a> {
     /// Nothing was shown yet. The directory `kept` stays wherever it is met.
     pub(crate) fn new(check: Check<'a>, kept: Option<(u64, u64)>, at_end: AtEnd<'a>) -> Preview<'a> {
         let found = Extraneous::of(check.policy).map(|found| found.sparing(kept));
-        Preview { check, found, kept, rules: None, at_end, created_names: Arc::default() }
+        Preview { check, found, kept, rules: None, at_end, going: None, created_names: Arc::default() }
+    }
+
+    /// The same, of a snapshot after which some would go.
+    pub(crate) fn thinning(self, going: Option<Arc<GoingSnapshots>>) -> Preview<'a> {
+        Preview { going, ..self }
     }
 
     /// The same, where files of rules are read at the destination.
@@ -273,13 +282,18 @@ impl Visit for Preview<'_> {
     }
 
     fn end(self: Box<Self>) -> Option<Summary> {
-        let Preview { check, found, at_end, .. } = *self;
+        let Preview { check, found, at_end, going, .. } = *self;
         let tally = check.tally;
         let passes = match at_end {
             AtEnd::Tells(passes) => passes,
             AtEnd::Deletes(first) => return Some(first.delete(found, &check)),
         };
-        let plan = found.and_then(|found| found.plan(tally))?;
+        let plan = found.and_then(|found| found.plan(tally));
+        // After a new one that is complete.
+        if tally.all_well() {
+            going.iter().for_each(|going| going.tell(&check));
+        }
+        let plan = plan?;
         plan.each(tally, |dir, name, path| match check.only_there(dir, name, &path) {
             Ok(event) => tally.watch.front.event(event),
             Err(e) => tally.fail(e),

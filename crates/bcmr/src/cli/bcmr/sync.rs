@@ -22,7 +22,6 @@ use bcmr_engine::policy::{
     SyncRequest, Thinning,
 };
 use bcmr_engine::remote::{Address, Purpose};
-use bcmr_engine::unfinished_snapshot;
 use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -463,7 +462,7 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let show = show(Verb::Sync, &a.output, policy.dry_run, Again::Resume, env);
     // A dry run tells differences, as a tree.
     let items = (show.items || a.itemize) && (show.json || !policy.dry_run);
-    let below = if a.earlier.snapshot { unfinished_snapshot(&a.dest) } else { a.dest.clone() };
+    let below = dated(a, env).map_or(a.dest.clone(), |dated| a.dest.join(dated.at.to_string()));
     let itemized = a.itemize.then(|| shown_base(&below));
     let report = a.how.report.clone();
     Ok((policy, Show { verify, items, itemized, stats: a.stats, report, ..show }))
