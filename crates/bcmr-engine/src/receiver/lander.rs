@@ -285,16 +285,18 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         for dir in pair.dst.bases() {
             // One that cannot be looked at serves for nothing, as one that is not there.
             let Ok(Some(there)) = self.disk.look(dir, to) else { continue };
+            let names = self.policy.sharing == Sharing::Names;
             let is_alike = there.kind == Kind::File
                 && there.size == info.size
                 && there.mtime == info.mtime
-                && there.dev == pair.dst.info.dev;
+                // What cannot be shared with another file system is copied from there.
+                && (!names || there.dev == pair.dst.info.dev);
             let differ = || self.disk.attributes_differ(dir, to, attributes, info.kind, &pair.dst.keep);
             let is_same = || {
                 let is_stale = stale_by(info, &there, self.policy).is_some();
                 there.nlink < NAMES_MAX && !is_stale && matches!(differ(), Ok(None))
             };
-            if !is_alike || self.policy.sharing == Sharing::Names && !is_same() {
+            if !is_alike || names && !is_same() {
                 continue;
             }
             let reads = self.policy.collide == Collide::IfContentDiffers;

@@ -3,7 +3,7 @@
 //! Must not know what is kept, nor when.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::policy::{CopyPolicy, Old};
+use crate::policy::{CopyPolicy, Old, Sharing};
 use crate::receiver::aside::{Aside, KeptIn, NamesDest, Trash};
 use crate::receiver::land;
 use crate::sender::operand::Reach;
@@ -44,11 +44,12 @@ pub(crate) fn aside(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Result<
     Ok(Some(Arc::new(aside)))
 }
 
-/// Refuses a directory that [`aside`] would refuse, and makes none.
+/// Refuses a directory that [`aside`] or [`bases`] would refuse, and makes none.
 ///
 /// # Errors
-/// It cannot be kept there.
+/// It cannot be kept there, or an earlier copy serves for nothing.
 pub(crate) fn foreseen(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Result<()> {
+    bases(policy, reach, &dest.dir)?;
     let Old::Backup(path) = &policy.old else { return Ok(()) };
     let place = match operands::contents(reach, path, DestLink::Through)? {
         Where::Whole(place) | Where::Into(place) => place,
@@ -62,12 +63,13 @@ pub(crate) fn foreseen(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Resu
 /// The same of a destination that is not there yet, and gets this name.
 ///
 /// # Errors
-/// It cannot be kept there.
+/// As [`foreseen`].
 pub(crate) fn foreseen_new(
     policy: &CopyPolicy,
     reach: &Reach,
     (above, name): (&Place, &NameBuf),
 ) -> Result<()> {
+    bases(policy, reach, &above.dir)?;
     let Old::Backup(path) = &policy.old else { return Ok(()) };
     let at = |path: &Path| operands::contents(reach, path, DestLink::Through);
     let id = |dir: &Dir| dir.info().map(|info| info.id()).ok();
@@ -137,11 +139,11 @@ pub(crate) fn spared(policy: &CopyPolicy, reach: &Reach, dest: &Place) -> Option
 /// The earlier copies that files may become links to.
 ///
 /// # Errors
-/// One of them cannot be opened, or is on another file system than `dest`.
+/// One of them cannot be opened, or hard links are wanted and it is on another file system than `dest`.
 pub(crate) fn bases(policy: &CopyPolicy, reach: &Reach, dest: &Dir) -> Result<Vec<Arc<Dir>>> {
     let opened = |path: &PathBuf| {
         let dir = reach.dir(path).map_err(|e| Error::os(Op::OpenDirectory, path, e))?;
-        match is_beside(&dir, dest) {
+        match policy.sharing == Sharing::Blocks || is_beside(&dir, dest) {
             true => Ok(Arc::new(dir)),
             false => Err(Error::ours(Code::Refused, Op::OpenDirectory, path, Reason::BasisElsewhere)),
         }

@@ -234,6 +234,17 @@ fn an_earlier_copy_is_cloned() {
     assert_ne!(inode(&tmp.p("one/sub/c")), inode(&tmp.p("two/sub/c")));
     sync(&tmp, "--checksum --reflink-dest one s three").ok();
     alike(&tmp.p("s"), &tmp.p("three"));
+    // On another file system it is copied, from there.
+    let Some(other) = Tmp::elsewhere() else { return };
+    let one = other.p("one").display().to_string();
+    sync(&tmp, &format!("one {one}")).ok();
+    sync(&tmp, &format!("-n --reflink-dest {one} s four")).ok();
+    sync(&tmp, &format!("--reflink-dest {one} s four")).ok();
+    assert_eq!((text(&tmp.p("four/b")), mode(&tmp.p("four/b"))), ("FIRST B".into(), 0o600));
+    for dry in ["-n", ""] {
+        sync(&tmp, format!("{dry} --link-dest {one} s five").trim_start()).code(8);
+        sync(&tmp, format!("{dry} --link-dest {one} s four").trim_start()).code(8);
+    }
 }
 
 #[test]
@@ -264,7 +275,10 @@ fn an_earlier_copy_is_linked_to_near_and_from_there() {
     }
     let tmp = Tmp::new();
     source(&tmp);
-    sync(&tmp, "--link-dest none s two").code(1);
+    for dst in ["two", "new"] {
+        sync(&tmp, &format!("-n --link-dest none s {dst}")).code(1);
+        sync(&tmp, &format!("--link-dest none s {dst}")).code(1);
+    }
 }
 
 /// Gives all that is below `top`, and itself, to an ordinary user.
