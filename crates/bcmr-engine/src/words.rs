@@ -592,6 +592,7 @@ Reason {
     PlanSyncsThereUnfiltered = 781,
     PlanInDestination = 870,
     PlanLostSome = 871,
+    KeptInSource = 872,
     PlanInSource = 880,
     LinkWouldBeFollowed = 881,
     IdentityNotTold = 782,

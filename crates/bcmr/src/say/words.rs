@@ -584,6 +584,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::HoldsSource => "it holds the source",
         Reason::KeptElsewhere => "what is kept must be on the file system of the destination",
         Reason::BasisElsewhere => "a hard link cannot lead to another file system, and DST is on another one",
+        Reason::KeptInSource => {
+            "what is kept cannot be in the source, unless it is left out there: the next run would copy it"
+        }
         Reason::KeptInDestination => "what is kept cannot be where the destination itself is",
         Reason::ChangedSinceRun => "it has changed since",
         Reason::HoldsWhatCameLater => "it holds what came later",

@@ -370,7 +370,7 @@ fn where_nothing_can_be_kept_is_said_before() {
     tmp.file("d/f", "2");
     let elsewhere = Tmp::elsewhere();
     let other = elsewhere.as_ref().map(|other| other.p("kept"));
-    let places = ["d".to_owned(), "no/such".to_owned()].into_iter();
+    let places = ["d".to_owned(), "no/such".to_owned(), "s/kept".to_owned()].into_iter();
     for place in places.chain(other.map(|other| other.display().to_string())) {
         let (told, ran) = (
             run(&tmp, &format!("sync -n --backup-dir {place} s d")),
@@ -383,12 +383,20 @@ fn where_nothing_can_be_kept_is_said_before() {
     }
     run(&tmp, "sync -n --backup-dir kept s d").ok();
     assert!(!tmp.p("kept").exists());
-    let ran = bcmr(["sync", "--backup-dir", "is kept", "s", "d"]).cwd(tmp.path()).run().ok();
-    let undo = ran.err.split_once("run bcmr ").unwrap().1.trim_end();
-    assert!(undo.starts_with("undo 'is kept/"), "{undo}");
-    let words = format!("exec {BCMR} {undo}");
-    Line::new(Path::new("sh")).args(["-c", &words]).cwd(tmp.path()).run().ok();
-    assert_eq!(text(&tmp.p("d/f")), "2");
+    for (place, begins) in [("is kept", "undo 'is kept/")] {
+        let place = format!("--backup-dir={place}");
+        let ran = bcmr(["sync", &place, "s", "d"]).cwd(tmp.path()).run().ok();
+        let undo = ran.err.split_once("run bcmr ").unwrap().1.trim_end();
+        assert!(undo.starts_with(begins), "{undo}");
+        let words = format!("exec {BCMR} {undo}");
+        Line::new(Path::new("sh")).args(["-c", &words]).cwd(tmp.path()).run().ok();
+        assert_eq!(text(&tmp.p("d/f")), "2");
+    }
+    // In the source where it is left out, though deep in it.
+    tmp.dir("s/out/deep");
+    run(&tmp, "sync --backup-dir s/out/deep/kept s d").code(8).says("cannot be in the source");
+    run(&tmp, "sync -e /out --backup-dir s/out/deep/kept s d").ok();
+    assert_eq!(receipts(&tmp.p("s/out/deep/kept")).len(), 1);
 }
 
 /// What a run makes of nothing is undone as what it makes in an empty directory, and places are refused from the first run on.

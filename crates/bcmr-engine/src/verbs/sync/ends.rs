@@ -3,14 +3,17 @@
 //! Must not know what becomes of what is in them.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::node::Node;
-use crate::policy::{CopyPolicy, Privileged, SyncRequest, Target};
+use crate::node::{Node, os};
+use crate::policy::{CopyPolicy, Old, Privileged, SyncRequest, Target};
 use crate::receiver::claims::Spot;
+use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
 use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source, Where};
 use fastcopy::dir::Dir;
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Both directories, opened once.
@@ -32,6 +35,7 @@ impl SyncPair {
         })?;
         let info = source.info().map_err(|e| Error::os(Op::Stat, path, e))?;
         let links = DestLink::Through;
+        guard_kept(&source, policy)?;
         let to = match tree {
             Some(tree) => tree,
             None => {
@@ -72,6 +76,33 @@ impl SyncPair {
         };
         Ok(Operand { source, dest, path: path.clone(), spot: Spot::default() })
     }
+}
+
+/// Refuses to keep what is replaced in the source: it would change while it is read, and the next run would copy it. It may
+/// be there where the filter leaves it out.
+fn guard_kept(source: &Dir, policy: &CopyPolicy) -> Result<()> {
+    let Old::Backup(path) = &policy.old else { return Ok(()) };
+    let fail = |e| Error::os(Op::KeepOld, path, e);
+    let (place, name) = match operands::contents(&Reach::Anywhere, path, DestLink::Through) {
+        Ok(Where::Whole(place) | Where::Into(place)) => (place, None),
+        Ok(Where::Name { dir, name, .. }) => (dir, Some(name)),
+        // It is to be made right below a destination that is not there, or is refused as the destination is known.
+        Err(_) => return Ok(()),
+    };
+    let is_another = || Ok(place.dir.info()?.dev != source.info()?.dev);
+    if policy.one_file_system && is_another().map_err(fail)? || !lies_in(&place.dir, source).map_err(fail)? {
+        return Ok(());
+    }
+    let filter = Filter::new(&policy.filter)?;
+    let whole = |dir: &Dir| Ok(PathBuf::from(OsString::from_vec(dir.whereabouts()?.into_bytes())));
+    let (kept, top) = (whole(&place.dir).map_err(fail)?, whole(source).map_err(fail)?);
+    let below = kept.strip_prefix(top).unwrap_or(Path::new(""));
+    let below = name.map_or(below.to_owned(), |name| below.join(os(name.as_name())));
+    // What files of rules say is known when they are read.
+    let is_left_out = filter.asks_tree()
+        || below.ancestors().any(|path| !path.as_os_str().is_empty() && filter.excludes(path, true, None));
+    let refused = || Error::ours(Code::Refused, Op::KeepOld, path, Reason::KeptInSource);
+    if is_left_out { Ok(()) } else { Err(refused()) }
 }
 
 /// M1: refuses to delete in a directory that the source is in.
