@@ -174,7 +174,9 @@ pub fn note(note: &Note) -> String {
         .collect();
     // It stands in a command.
     if matches!(note.reason, Reason::OldKept | Reason::OldKeptThere) {
-        about = vec![shell_word(about.join(":").as_ref())];
+        let path = about.join(":");
+        let path = if path.starts_with('-') { format!("./{path}") } else { path };
+        about = vec![shell_word(path.as_ref())];
     }
     let Some(words) = reason(note.reason) else {
         let mut all =

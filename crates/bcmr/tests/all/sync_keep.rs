@@ -383,7 +383,7 @@ fn where_nothing_can_be_kept_is_said_before() {
     }
     run(&tmp, "sync -n --backup-dir kept s d").ok();
     assert!(!tmp.p("kept").exists());
-    for (place, begins) in [("is kept", "undo 'is kept/")] {
+    for (place, begins) in [("is kept", "undo 'is kept/"), ("-kept", "undo ./-kept/")] {
         let place = format!("--backup-dir={place}");
         let ran = bcmr(["sync", &place, "s", "d"]).cwd(tmp.path()).run().ok();
         let undo = ran.err.split_once("run bcmr ").unwrap().1.trim_end();
