@@ -352,6 +352,15 @@ pub(crate) trait Dirs: Sync + Sized {
         kind: Kind,
         keep: &Keep,
     ) -> io::Result<Option<Reason>>;
+    /// What a directory is meant to be that really is `info`.
+    fn dir_meant(&self, dir: &Self::Dir, info: Info) -> io::Result<Info>;
+    /// The same as `attributes_differ`, of a directory itself.
+    fn dir_attributes_differ(
+        &self,
+        dir: &Self::Dir,
+        src: Attributes<'_>,
+        keep: &Keep,
+    ) -> io::Result<Option<Reason>>;
     /// Where a symbolic link leads.
     fn read_link(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<CString>;
     fn remove_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;

@@ -769,6 +769,19 @@ impl Dirs for Model {
         Ok(None)
     }
 
+    fn dir_meant(&self, _: &Handle, info: Info) -> io::Result<Info> {
+        Ok(info)
+    }
+
+    fn dir_attributes_differ(
+        &self,
+        _: &Handle,
+        _: Attributes<'_>,
+        _: &Keep,
+    ) -> io::Result<Option<crate::error::Reason>> {
+        Ok(None)
+    }
+
     type Dir = Handle;
     type Hand = ();
 

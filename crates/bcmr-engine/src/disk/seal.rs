@@ -753,10 +753,9 @@ fn remove_foreign(
     found.iter().try_for_each(|name| xattr::remove(of, name))
 }
 
-/// What sealing would change of the attributes of `name`, as far as an [`Info`] does not tell.
+/// What sealing would change of the attributes of what is `there`, as far as an [`Info`] does not tell.
 pub(super) fn differ(
-    dir: &Dir,
-    name: Name<'_>,
+    there: Of<'_>,
     src: Attributes<'_>,
     kind: Kind,
     keep: &Keep,
@@ -772,7 +771,7 @@ pub(super) fn differ(
             list.iter().map(|(name, value)| (name.to_bytes().to_vec(), value.clone())).collect()
         }
     };
-    let there = attributes(Of::At(dir, name), kind, p, p.at_dest)?;
+    let there = attributes(there, kind, p, p.at_dest)?;
     Ok(change(kind, p, (keep.strictness, &keep.alter), &source, &there))
 }
 

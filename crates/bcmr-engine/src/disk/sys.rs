@@ -197,7 +197,23 @@ impl Dirs for Sys {
         kind: Kind,
         keep: &Keep,
     ) -> io::Result<Option<Reason>> {
-        seal::differ(dir, name, src, kind, keep)
+        seal::differ(Of::At(dir, name), src, kind, keep)
+    }
+
+    fn dir_meant(&self, dir: &Dir, info: Info) -> io::Result<Info> {
+        match self.privileged {
+            Privileged::Real => Ok(info),
+            Privileged::Held => held_stat::meant_or_stale(Of::Handle(dir.as_fd()), info),
+        }
+    }
+
+    fn dir_attributes_differ(
+        &self,
+        dir: &Dir,
+        src: Attributes<'_>,
+        keep: &Keep,
+    ) -> io::Result<Option<Reason>> {
+        seal::differ(Of::Handle(dir.as_fd()), src, Kind::Dir, keep)
     }
 
     fn read_link(&self, dir: &Dir, name: Name<'_>) -> io::Result<CString> {

@@ -534,7 +534,8 @@ impl Destination<Far> for WireLanding<'_> {
 
     fn base(&self, place: &Place) -> Result<DestDir<Sys>> {
         let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
-        let dst = DestDir::existing(self.desk.disk, dir, place.node.clone(), None, self.policy)?;
+        let mut dst = DestDir::existing(self.desk.disk, dir, place.node.clone(), None, self.policy)?;
+        dst.made_first = place.made_first;
         Ok(dst.with_bases(keeping::bases(self.policy, &self.what.reach, &place.dir)?))
     }
 

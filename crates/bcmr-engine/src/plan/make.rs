@@ -106,6 +106,7 @@ pub fn plan_together(
                     dir: out.place.dir.try_clone().map_err(&fail)?,
                     node: out.place.node.clone(),
                     created_names: Arc::default(),
+                    made_first: false,
                 };
                 collector.walk(src, place, policy, &filter, source)?;
                 Summary::default()

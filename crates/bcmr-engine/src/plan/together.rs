@@ -41,6 +41,7 @@ fn part(request: &PlanRequest, others: &dyn OtherWalkers, watch: Watch<'_>) -> R
         dir: folder.dir.try_clone().map_err(fail)?,
         node: Node::root(out),
         created_names: Arc::default(),
+        made_first: false,
     };
     let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::Any), src.info.dev, policy);
     collector.walk(&src, place, policy, &filter, source)?;

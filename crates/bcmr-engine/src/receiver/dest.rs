@@ -239,6 +239,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) root: Arc<Root<D>>,
     pub(crate) info: Info,
     pub(crate) made_by: MadeBy,
+    /// It was made for this run before the run began, and had nothing of its own.
+    pub(crate) made_first: bool,
     /// Below the mark of a move: how far that has come (R8).
     pub(crate) stand: Option<MoveState>,
     /// Whether we hold its lock: the stages that it knows as its own are ours or stale. Locked when it is first asked.
@@ -351,6 +353,7 @@ impl<D: Disk> DestDir<D> {
                 Some(above) if above.made_by == MadeBy::InterruptedCopy => MadeBy::InterruptedCopy,
                 _ => MadeBy::Others,
             },
+            made_first: false,
             stand: above.and_then(|above| above.stand),
             sole,
             created_names,
@@ -493,6 +496,7 @@ impl<D: Disk> DestDir<D> {
             root,
             info,
             made_by,
+            made_first: false,
             stand,
             sole,
             created_names,
@@ -649,6 +653,7 @@ impl<D: Disk> DestDir<D> {
             root: self.root.clone(),
             info,
             made_by: if stage.is_some() { MadeBy::ThisRunAlone } else { MadeBy::ThisRun },
+            made_first: false,
             stand: self.stand,
             sole,
             created_names,
@@ -713,6 +718,7 @@ impl<D: Disk> DestDir<D> {
             root: self.root.clone(),
             info,
             made_by: MadeBy::ThisRunAlone,
+            made_first: false,
             stand: self.stand,
             sole: OnceLock::new(),
             created_names: self.created_names.again(),
@@ -847,6 +853,7 @@ impl<D: Disk> DestDir<D> {
             root: self.root.clone(),
             info: self.info,
             made_by: self.made_by,
+            made_first: self.made_first,
             stand: self.stand,
             sole: self.sole.clone(),
             created_names: self.created_names.clone(),

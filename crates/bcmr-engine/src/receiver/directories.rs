@@ -15,6 +15,7 @@ use crate::receiver::dest::{Clash, DestDir, MadeBy, MoveState, not_empty};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, Origin, PairedDirs, Slot};
 use crate::receiver::losses::MetadataLosses;
+use crate::receiver::plan::stale_by;
 use crate::receiver::tree;
 use crate::tally::Tally;
 use fastcopy::dir::Name;
@@ -331,6 +332,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         } else if ours || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
             // What a list comes back to is still to be written to.
             if last {
+                let is_stale = self.is_stale(pair);
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
                 let keep = Keep { was_there: !ours, ..dst.keep };
                 let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
@@ -338,6 +340,10 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                     self.left_unsealed(pair);
                 }
                 self.losses.tell(lost, || pair.src.node().path(), || dst.node.path());
+                if is_stale {
+                    self.tally.updated.fetch_add(1, Ordering::Relaxed);
+                    self.tally.item(Action::Updated, 0, || (pair.src.node().path(), dst.node.path()));
+                }
             }
             // R3: after the last of its names.
             self.owe(dst);
@@ -350,6 +356,18 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         if !pair.is_incomplete() {
             done(pair);
         }
+    }
+
+    /// Whether a directory that was there lacked attributes of its source, before anything came into it.
+    fn is_stale(&self, pair: &Slot<S, D>) -> bool {
+        let dst = &pair.dst;
+        if !self.policy.mirror.is_on() || dst.made_by != MadeBy::Others || dst.made_first {
+            return false;
+        }
+        // What cannot be read is told as it is sealed.
+        let Ok(was) = self.disk.dir_meant(&dst.dir, dst.info) else { return false };
+        let differ = || self.disk.dir_attributes_differ(&dst.dir, pair.src.attributes(), &dst.keep);
+        stale_by(pair.src.info(), &was, self.policy).is_some() || matches!(differ(), Ok(Some(_)))
     }
 
     /// Names were made in `dir`, or found, that are not known to be on stable storage.

@@ -72,6 +72,12 @@ impl WasLike {
     pub(crate) fn of(info: &Info) -> WasLike {
         WasLike { mode: info.mode, uid: info.uid, gid: info.gid, atime: info.atime, mtime: info.mtime }
     }
+
+    /// Whether owner or mode are others now; where it could not be read what it was, it has no owner that could be held.
+    pub(crate) fn differs(&self, now: &Info) -> bool {
+        let is_known = self.uid != u32::MAX && self.gid != u32::MAX;
+        is_known && (now.uid, now.gid, now.mode) != (self.uid, self.gid, self.mode)
+    }
 }
 
 /// What was there, and is kept.

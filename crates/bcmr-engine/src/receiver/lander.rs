@@ -958,6 +958,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
             if !self.once_more().load(Ordering::Relaxed) {
                 self.tally.kept.fetch_add(1, Ordering::Relaxed);
+                self.tally.item(Action::Kept, 0, || (pair.src.node().join(name), pair.dst.node.join(to)));
             }
             self.dirs.done_one();
             if info.kind == Kind::File {

@@ -524,6 +524,7 @@ impl Destination<SourceDir> for Run<'_> {
     fn base(&self, place: &Place) -> Result<DestDir<Sys>> {
         let mut dst = self.opened(place)?;
         dst.created_names = place.created_names.clone();
+        dst.made_first = place.made_first;
         Ok(dst.with_bases(keeping::bases(self.policy, &Reach::Anywhere, &place.dir)?))
     }
 

@@ -107,7 +107,7 @@ pub(crate) fn made_first(
     land::ensure_dir(&above.dir, name.as_name(), 0o700)
         .map_err(|e| Error::os(Op::MakeDirectory, &shown, e))?;
     let made = above.dir.open_dir(name.as_name()).map_err(|e| Error::os(Op::OpenTarget, &shown, e))?;
-    Ok(Some(operands::place(made, &shown)))
+    Ok(Some(operands::made_place(made, &shown)))
 }
 
 /// The same of a target that was resolved.

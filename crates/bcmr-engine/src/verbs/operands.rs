@@ -43,12 +43,18 @@ pub(crate) struct Place {
     pub(crate) node: Arc<Node>,
     /// What operands have become in it.
     pub(crate) created_names: Arc<CreatedNames>,
+    /// It was made for this run, which has not begun.
+    pub(crate) made_first: bool,
 }
 
 impl Place {
     pub(crate) fn new(dir: Dir, node: Arc<Node>) -> Arc<Place> {
+        Place::of(dir, node, false)
+    }
+
+    pub(crate) fn of(dir: Dir, node: Arc<Node>, made_first: bool) -> Arc<Place> {
         let created_names = CreatedNames::on(dir.keeps_identities().unwrap_or(false));
-        Arc::new(Place { dir, node, created_names })
+        Arc::new(Place { dir, node, created_names, made_first })
     }
 }
 
@@ -85,6 +91,11 @@ impl Operand {
 
 pub(crate) fn place(dir: Dir, path: &Path) -> Arc<Place> {
     Place::new(dir, Node::root(path))
+}
+
+/// One that was made for this run.
+pub(crate) fn made_place(dir: Dir, path: &Path) -> Arc<Place> {
+    Place::of(dir, Node::root(path), true)
 }
 
 /// Where the target leads, before it is known what goes there.

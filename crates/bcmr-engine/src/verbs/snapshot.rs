@@ -151,7 +151,7 @@ impl SnapshotRun {
     /// There is no handle left for it.
     pub(crate) fn place(&self) -> Result<Where> {
         let dir = self.tree.try_clone().map_err(|e| Error::os(Op::Open, self.shown(), e))?;
-        Ok(Where::Whole(operands::place(dir, &self.shown())))
+        Ok(Where::Whole(operands::made_place(dir, &self.shown())))
     }
 
     /// How it is filled: from the last one, where that has the same, and so that what is there by the end is on stable storage.

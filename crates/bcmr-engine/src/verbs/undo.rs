@@ -398,9 +398,22 @@ impl Undoing<'_> {
         }
     }
 
+    /// A directory has its owner and mode again.
+    fn brought_back(&self, path: &Path) {
+        self.tally.updated.fetch_add(1, Relaxed);
+        self.tally.item(Action::Updated, 0, || (PathBuf::new(), self.dest.shown.join(path)));
+    }
+
     /// Gives directories what they had, and takes away what holds nothing of what was kept any more.
     fn end(&mut self, lines: &[KeptLine]) {
         if self.dry_run {
+            for (path, was) in std::mem::take(&mut self.was) {
+                let dir =
+                    below(&self.dest.root, &path).and_then(|dir| held_stat::dir_as(self.privileged, &dir));
+                if dir.is_ok_and(|now| was.differs(&now)) {
+                    self.brought_back(&path);
+                }
+            }
             return;
         }
         for (path, mode) in self.opened.drain(..) {
@@ -413,8 +426,9 @@ impl Undoing<'_> {
         }
         for (path, was) in std::mem::take(&mut self.was) {
             match below(&self.dest.root, &path).and_then(|dir| like(&dir, &was, self.privileged)) {
+                Ok(true) => self.brought_back(&path),
+                Ok(false) => {}
                 // What a directory that is gone was like matters no more.
-                Ok(()) => {}
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
                 Err(e) => {
                     let error = Error::os(Op::SetAttributesOf, self.dest.shown.join(&path), e);
@@ -442,10 +456,10 @@ impl Undoing<'_> {
     }
 }
 
-/// Owner before mode, which a change of owner takes bits from; times last.
-fn like(dir: &Dir, was: &WasLike, privileged: Privileged) -> io::Result<()> {
+/// Owner before mode, which a change of owner takes bits from; times last. Whether owner or mode were others.
+fn like(dir: &Dir, was: &WasLike, privileged: Privileged) -> io::Result<bool> {
     let now = held_stat::dir_as(privileged, dir)?;
-    let is_so = (now.uid, now.gid, now.mode) == (was.uid, was.gid, was.mode);
+    let is_so = !was.differs(&now);
     match privileged {
         Privileged::Real => {
             if (now.uid, now.gid) != (was.uid, was.gid) {
@@ -455,12 +469,12 @@ fn like(dir: &Dir, was: &WasLike, privileged: Privileged) -> io::Result<()> {
                 meta::set_mode(dir, was.mode)?;
             }
         }
-        // Where it could not be read what it was, it has no owner that could be held.
-        Privileged::Held if is_so || was.uid == u32::MAX || was.gid == u32::MAX => {}
+        Privileged::Held if is_so => {}
         Privileged::Held => {
             let (kind, mode, uid, gid) = (Kind::Dir, was.mode & 0o7777, was.uid, was.gid);
             seal::hold_again(dir, HeldStat { kind, mode, uid, gid, rdev: 0 })?;
         }
     }
-    meta::set_times(dir, was.atime, was.mtime)
+    meta::set_times(dir, was.atime, was.mtime)?;
+    Ok(!is_so)
 }

@@ -315,6 +315,10 @@ fn changes_are_itemized() {
         let did = lines(run(&tmp, "-i --delete --stats"));
         let told = ["*deleting   a.old", "*deleting   x", ">f????????? a", "cL+++++++++ l"];
         assert!(told.iter().all(|line| did.iter().any(|l| l == line)), "{n}: {did:?}");
+        // Attributes of a directory alone, once.
+        chmod(&tmp.p("s/sub"), 0o700);
+        assert_eq!(lines(run(&tmp, "-i")), [".?????????? sub"], "{n}");
+        assert!(lines(run(&tmp, "-i")).is_empty(), "{n}");
     }
 }
 

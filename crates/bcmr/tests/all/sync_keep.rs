@@ -426,7 +426,8 @@ fn a_destination_that_is_new_is_kept_of_too() {
         for place in ["kept", "d/kept"] {
             sync(&format!("-n --backup-dir {}", path(place))).ok();
             assert!(!tmp.p("d").exists());
-            sync(&format!("--backup-dir {}", path(place))).ok();
+            let told = sync(&format!("--json --backup-dir {}", path(place))).ok().out;
+            assert!(told.contains("\"updated\":0,"), "{far:?} {place}: {told}");
             assert_eq!((text(&tmp.p("d/sub/g")), mode(&tmp.p("d"))), ("2".into(), 0o750), "{far:?}");
             let [receipt] = &receipts(&tmp.p(place))[..] else { panic!("{far:?} {place}: no receipt") };
             run(&tmp, &format!("undo {}", receipt.display())).ok();
@@ -508,7 +509,10 @@ fn what_directories_were_like_is_given_back() {
             sync(&format!("{words} --backup-dir {}", tmp.p("kept").display())).ok();
             assert!(!differences(&before, &seen(&tmp.p("d")), EVERYTHING).is_empty(), "{far:?} {words}");
             let receipt = receipts(&tmp.p("kept")).pop().unwrap_or_else(|| panic!("{far:?} {words}"));
-            run(&tmp, &format!("undo {}", receipt.display())).ok();
+            for dry in ["-n ", ""] {
+                let told = run(&tmp, &format!("undo --json {dry}{}", receipt.display())).ok().out;
+                assert!(told.contains("\"action\":\"updated\""), "{far:?} {words}: {told}");
+            }
             same(&before, &seen(&tmp.p("d")), &format!("{far:?} {words}"));
         }
     }

@@ -75,6 +75,7 @@ fn snapshots_share_what_is_the_same_up_and_down() {
             told.contains("snaps/2026-01-02T123000Z/b\"") && !told.contains("unfinished"),
             "{dir:?}: {told}"
         );
+        assert!(told.contains("\"updated\":0,"), "{dir:?}: {told}");
         let second = tmp.p("snaps/2026-01-02T123000Z");
         alike(&tmp.p("s"), &second);
         for (name, shared) in [("a", true), ("large", true), ("b", false), ("sub/c", false)] {

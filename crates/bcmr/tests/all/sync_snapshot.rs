@@ -69,6 +69,10 @@ fn snapshots_share_what_is_the_same() {
     assert!(preview.contains("~ b") && preview.contains("+ new") && !preview.contains("+ a"), "{preview}");
     let told = sync(&tmp, "--json --snapshot --at 2026-01-02T12:30:00Z s snaps").ok().out;
     assert!(told.contains("\"snaps/2026-01-02T123000Z/b\"") && !told.contains("unfinished"), "{told}");
+    assert!(
+        told.contains("\"updated\":0,"),
+        "a new one had nothing that could be brought up to date: {told}"
+    );
     let second = tmp.p("snaps/2026-01-02T123000Z");
     alike(&tmp.p("s"), &second);
     // What is the same is one file; what differs, if only in attributes, is not.

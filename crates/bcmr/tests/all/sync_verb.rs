@@ -73,6 +73,31 @@ fn what_is_the_same_is_not_read_and_attributes_follow() {
     assert_eq!(text(&tmp.p("d/kept")), "kept");
 }
 
+/// What is told and counted is what -n says: directories too, and each name of a file that stays.
+#[test]
+fn attributes_of_directories_and_names_that_stay_are_told() {
+    let tmp = Tmp::new();
+    tmp.file("s/d/a", "1");
+    fs::hard_link(tmp.p("s/d/a"), tmp.p("s/d/b")).unwrap();
+    sync(&tmp, "s d").ok();
+    let counted = |updated: u32| {
+        let told = sync(&tmp, "--json s d").ok().out;
+        assert!(told.contains(&format!("\"updated\":{updated},")), "{updated}: {told}");
+        assert_eq!(told.matches("\"action\":\"updated\"").count(), updated as usize, "{told}");
+        assert_eq!(told.matches("\"action\":\"kept\"").count(), 2, "{told}");
+    };
+    counted(0);
+    chmod(&tmp.p("s/d"), 0o700);
+    counted(1);
+    chmod(&tmp.p("s"), 0o700);
+    counted(1);
+    if rustix::fs::lsetxattr(tmp.p("s/d"), "user.x", b"y", rustix::fs::XattrFlags::empty()).is_ok() {
+        counted(1);
+    }
+    counted(0);
+    alike(&tmp);
+}
+
 /// What has further names at the destination, as copies by hard links have, changes under one of them only.
 #[test]
 fn a_further_name_of_what_is_at_the_destination_keeps_its_attributes() {

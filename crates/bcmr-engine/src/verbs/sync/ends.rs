@@ -71,7 +71,7 @@ impl SyncPair {
             Dest::Whole(place) => {
                 let dir = place.dir.try_clone();
                 let dir = dir.map_err(|e| Error::os(Op::OpenTarget, place.node.path(), e))?;
-                Dest::Whole(Place::new(dir, place.node.clone()))
+                Dest::Whole(Place::of(dir, place.node.clone(), place.made_first))
             }
         };
         Ok(Operand { source, dest, path: path.clone(), spot: Spot::default() })
