@@ -28,6 +28,10 @@ const OF_THE_RUN: &[&str] = &[
     "no_clobber",
     "update",
 ];
+/// Options of `copy` that bring directories, in which there may be more than the copy: that is no fault of it.
+const OF_TREES: &[&str] = &["recursive", "archive"];
+/// Options of `copy` that give others than the source has of what `--archive` compares.
+const OF_OTHERS: &[&str] = &["chown", "chmod", "usermap", "groupmap"];
 /// Options of `copy` without which the operands mean something else.
 const OF_THE_OPERANDS: &[&str] = &["files_from", "files_from0", "dry_run", "append"];
 
@@ -43,6 +47,7 @@ pub fn command(line: &[OsString]) -> Option<Vec<OsString>> {
     }
     out.extend(["check".into(), "--hash".into()]);
     let mut operands_only = false;
+    let mut typed = Vec::new();
     while let Some(word) = words.next() {
         let bytes = word.as_bytes();
         if bytes == b"-" && !operands_only {
@@ -58,6 +63,7 @@ pub fn command(line: &[OsString]) -> Option<Vec<OsString>> {
             let name = std::str::from_utf8(long.get(..end)?).ok()?;
             let arg = copy.get_arguments().find(|arg| is_long(arg, name))?;
             let value = if end == long.len() && takes_next(arg) { words.next() } else { None };
+            typed.push(arg.get_id().as_str());
             if keeps(arg, check)? {
                 out.push(word.clone());
                 out.extend(value.cloned());
@@ -73,6 +79,7 @@ pub fn command(line: &[OsString]) -> Option<Vec<OsString>> {
                     (true, "") => Some(words.next()?.clone()),
                     (true, rest) => Some(OsString::from(rest)),
                 };
+                typed.push(arg.get_id().as_str());
                 if keeps(arg, check)? {
                     let mut option = OsString::from(format!("-{letter}"));
                     option.push(value.as_deref().unwrap_or(OsStr::new("")));
@@ -83,6 +90,13 @@ pub fn command(line: &[OsString]) -> Option<Vec<OsString>> {
                 }
             }
         }
+    }
+    let has = |ids: &[&str]| typed.iter().any(|id| ids.contains(id));
+    if has(&["archive"]) && has(OF_OTHERS) {
+        return None;
+    }
+    if has(OF_TREES) {
+        out.insert(3, "--no-extra".into());
     }
     super::parse(&out).ok().map(|_| out)
 }
@@ -104,20 +118,22 @@ mod tests {
     #[test]
     fn what_decides_what_is_copied_stays() {
         for (typed, want) in [
-            ("bcmr copy -r s d", Some("bcmr check --hash -r s d")),
-            ("bcmr copy -rVvj4 s d", Some("bcmr check --hash -r s d")),
-            ("bcmr copy -rCe *.o s d", Some("bcmr check --hash -r -e*.o s d")),
+            ("bcmr copy -r s d", Some("bcmr check --hash --no-extra -r s d")),
+            ("bcmr copy -rVvj4 s d", Some("bcmr check --hash --no-extra -r s d")),
+            ("bcmr copy -rCe *.o s d", Some("bcmr check --hash --no-extra -r -e*.o s d")),
             (
                 "bcmr copy --archive --exclude=x --sync s -t d",
-                Some("bcmr check --hash --archive --exclude=x s -td"),
+                Some("bcmr check --hash --no-extra --archive --exclude=x s -td"),
             ),
             ("bcmr copy --exclude x --jobs 3 -u s d", Some("bcmr check --hash --exclude x s d")),
-            ("bcmr copy -r --no-clobber --update=none s d", Some("bcmr check --hash -r s d")),
+            ("bcmr copy -r --no-clobber --update=none s d", Some("bcmr check --hash --no-extra -r s d")),
             ("bcmr copy --report r.html --manifest m s d", Some("bcmr check --hash s d")),
             ("bcmr copy -V=direct s host:d -J jump", Some("bcmr check --hash s host:d -Jjump")),
             ("bcmr copy -- -r d", Some("bcmr check --hash -- -r d")),
             ("bcmr copy --files-from l s d", None),
             ("bcmr copy -rn s d", None),
+            ("bcmr copy --archive --chown 1:1 s d", None),
+            ("bcmr copy -r --chmod 600 s d", Some("bcmr check --hash --no-extra -r s d")),
             ("bcmr copy - d", None),
             ("bcmr move s d", None),
         ] {
