@@ -287,8 +287,10 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Copy, Code::Lost) if again == Again::Resume => {
             with("it goes on where it stopped, with --retries N by itself; or run", GoOn)
         }
-        // What adds to what is there (-a), or leaves it alone, does not go with -C or needs it not.
-        (Verb::Copy, Code::Lost) if again == Again::Same => with("to go on, run", GoOn),
+        // What adds to what is there (-a), or leaves it alone, does not go with -C or does not need it.
+        (Verb::Copy, Code::Lost) if matches!(again, Again::Same | Again::InPlace) => {
+            with("to go on, run", GoOn)
+        }
         (Verb::Copy, Code::Lost) => with("to go on, run", Flags(&["-C"])),
         (_, Code::Lost) => only("run the same command again; bcmr doctor HOST tells where it stops"),
         (_, Code::Protocol) => {
@@ -1491,7 +1493,7 @@ mod tests {
             ),
             (
                 Verb::Copy,
-                Again::Same,
+                Again::InPlace,
                 true,
                 "b copy -a s h:d",
                 e(Code::Lost, Op::TalkTo),

@@ -2,7 +2,7 @@
 
 use crate::common::remote::Far;
 use crate::common::{
-    BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, in_slice, is_root, mkfifo, names, skipped,
+    BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, in_slice, is_root, mkfifo, names, noise, skipped,
 };
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -146,6 +146,23 @@ fn after_a_lost_connection() {
         let to = if there { dst.join("many") } else { dst.clone() };
         assert_same(&src, &to, CONTENT);
         assert_eq!(names(&dst).len(), if there { 1 } else { 4 }, "{put} {there}: {}", ran.err);
+    }
+}
+
+/// What writes into a file under its name goes on by the same command, as `-a` does not go with `-C`.
+#[test]
+fn after_a_lost_connection_in_place() {
+    for flags in [&["-a"][..], &["--append=size"], &["--inplace"]] {
+        let tmp = Tmp::new();
+        let (src, dst) = (tmp.file("src", noise(1, 3 << 20)), tmp.file("dst", noise(1, 1000)));
+        let copy = |far: Far| {
+            let line = far.bcmr("copy").args(flags).args(["--whole-file", "--compress=none", "--no-dedup"]);
+            line.args([src.as_os_str(), &far.at(&dst)]).cwd(tmp.path()).run()
+        };
+        let lost = copy(Far::relay().with("RELAY_UP", "1000000")).code(7);
+        lost.says("hint: to go on, run the same command again");
+        copy(Far::relay()).ok();
+        assert!(std::fs::read(&src).unwrap() == std::fs::read(&dst).unwrap(), "{flags:?}");
     }
 }
 
