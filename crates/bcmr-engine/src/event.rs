@@ -184,6 +184,37 @@ pub trait Front: Sync {
     }
 }
 
+/// Hears events in the place of another front, to which all else goes.
+pub(crate) struct Listener<'f, H> {
+    front: &'f dyn Front,
+    hear: H,
+}
+
+impl<'f, H: Fn(&dyn Front, Event) + Sync> Listener<'f, H> {
+    /// `hear` gets each event, and the front that it stands before.
+    pub(crate) fn new(front: &'f dyn Front, hear: H) -> Listener<'f, H> {
+        Listener { front, hear }
+    }
+}
+
+impl<H: Fn(&dyn Front, Event) + Sync> Front for Listener<'_, H> {
+    fn event(&self, event: Event) {
+        (self.hear)(self.front, event);
+    }
+
+    fn ask(&self, question: Question) -> bool {
+        self.front.ask(question)
+    }
+
+    fn goes_on(&self) {
+        self.front.goes_on();
+    }
+
+    fn lend_terminal(&self, lent: bool) {
+        self.front.lend_terminal(lent);
+    }
+}
+
 /// Hears nothing, and answers every question with no.
 #[derive(Clone, Copy, Debug)]
 pub struct Nothing;

@@ -9,7 +9,7 @@ use super::from;
 use super::places::{below, is_other, the_planned_source};
 use super::there::with_all_names;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Change, Event, Front, Question, Summary, Watch};
+use crate::event::{Change, Event, Front, Listener, Summary, Watch};
 use crate::peer::planned::TreeThere;
 use crate::policy::{Compare, CopyPolicy};
 use crate::remote::{Address, Purpose, Way};
@@ -25,56 +25,20 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What only it has, and nothing is read for that.
 const EXTRA: Purpose = Purpose::Check { compare: Compare::SizeAndTime, extra: true, alike: false };
 
-/// Hears what the bcmr there tells: of differences only what the source does not have either is passed on, and counted.
-struct ExtraListener<'a> {
-    tally: &'a Tally<'a>,
-    src: &'a Dir,
-    src_path: &'a Path,
-}
-
-impl ExtraListener<'_> {
-    /// Whether the source has it by now. What the plan does not name may have come since.
-    fn source_has(&self, path: &Path) -> Result<bool> {
-        let fail = |e| Error::os(Op::Stat, self.src_path.join(path), e);
-        let path = path.as_os_str().as_bytes();
-        let (above, name) =
-            match path.iter().rposition(|b| *b == b'/').and_then(|at| path.split_at_checked(at)) {
-                Some((above, name)) => (above, name.strip_prefix(b"/").unwrap_or(name)),
-                None => (&b""[..], path),
-            };
-        // What is no name can be nothing's.
-        let Some(name) = NameBuf::new(name) else { return Ok(false) };
-        match below(self.src, above) {
-            Ok(dir) => dir.look(name.as_name()).map(|has| has.is_some()).map_err(fail),
-            Err(e) if is_other(&e) => Ok(false),
-            Err(e) => Err(fail(e)),
-        }
-    }
-}
-
-impl Front for ExtraListener<'_> {
-    fn event(&self, event: Event) {
-        let front = self.tally.watch.front;
-        let Event::Difference { change, path, .. } = &event else { return front.event(event) };
-        if *change != Change::Extra {
-            return;
-        }
-        match self.source_has(path) {
-            Ok(true) => {}
-            Ok(false) => {
-                self.tally.differences.fetch_add(1, Relaxed);
-                front.event(event);
-            }
-            Err(e) => self.tally.fail(e),
-        }
-    }
-
-    fn ask(&self, question: Question) -> bool {
-        self.tally.watch.front.ask(question)
-    }
-
-    fn lend_terminal(&self, lent: bool) {
-        self.tally.watch.front.lend_terminal(lent);
+/// Whether the source has it by now. What the plan does not name may have come since.
+fn source_has((src, src_path): (&Dir, &Path), path: &Path) -> Result<bool> {
+    let fail = |e| Error::os(Op::Stat, src_path.join(path), e);
+    let path = path.as_os_str().as_bytes();
+    let (above, name) = match path.iter().rposition(|b| *b == b'/').and_then(|at| path.split_at_checked(at)) {
+        Some((above, name)) => (above, name.strip_prefix(b"/").unwrap_or(name)),
+        None => (&b""[..], path),
+    };
+    // What is no name can be nothing's.
+    let Some(name) = NameBuf::new(name) else { return Ok(false) };
+    match below(src, above) {
+        Ok(dir) => dir.look(name.as_name()).map(|has| has.is_some()).map_err(fail),
+        Err(e) if is_other(&e) => Ok(false),
+        Err(e) => Err(fail(e)),
     }
 }
 
@@ -100,7 +64,21 @@ pub(super) fn only_there(
         }
         Err(Error::ours(Code::SourceChanged, Op::OpenDirectory, shown(), Reason::SourceIsAnother))
     };
-    let listener = ExtraListener { tally, src: &src, src_path: &src_path };
+    // Of the differences that the bcmr there tells only what the source does not have either is passed on, and counted.
+    let listener = Listener::new(tally.watch.front, |front: &dyn Front, event| {
+        let Event::Difference { change, path, .. } = &event else { return front.event(event) };
+        if *change != Change::Extra {
+            return;
+        }
+        match source_has((&src, &src_path), path) {
+            Ok(true) => {}
+            Ok(false) => {
+                tally.differences.fetch_add(1, Relaxed);
+                front.event(event);
+            }
+            Err(e) => tally.fail(e),
+        }
+    });
     let watch = Watch { front: &listener, items: false, ..tally.watch };
     let policy = from::walking(policy);
     let tree = TreeThere::reach_compared((to, way), (&policy, EXTRA), watch)?;

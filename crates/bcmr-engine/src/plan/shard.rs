@@ -21,7 +21,7 @@ use super::there;
 use super::{take, take_there};
 use crate::disk::sys::Sys;
 use crate::error::{About, Code, Error, Op, Reason, Result};
-use crate::event::{Event, Front, Question, Summary, Watch};
+use crate::event::{Event, Front, Listener, Summary, Watch};
 use crate::node::os;
 use crate::peer::planned::{LandedHashes, TreeThere};
 use crate::peer::planned_source::SourceThere;
@@ -56,36 +56,6 @@ use std::time::{Duration, Instant};
 /// How long frames are copied before what became of them is recorded: what a kill costs.
 const RECORD_EVERY: Duration = Duration::from_secs(5);
 
-/// Hears what the copy tells: counts losses, and passes on the rest but hashes, which go into the result.
-struct FrameListener<'a> {
-    front: &'a dyn Front,
-    lost: AtomicU64,
-}
-
-impl Front for FrameListener<'_> {
-    fn event(&self, event: Event) {
-        match event {
-            Event::Hashed { .. } => {}
-            event => {
-                if let Event::Failed(e) = &event
-                    && e.code == Code::MetadataLost
-                {
-                    self.lost.fetch_add(lost_by(e), Relaxed);
-                }
-                self.front.event(event);
-            }
-        }
-    }
-
-    fn ask(&self, question: Question) -> bool {
-        self.front.ask(question)
-    }
-
-    fn lend_terminal(&self, lent: bool) {
-        self.front.lend_terminal(lent);
-    }
-}
-
 /// What one failure counts for: owners are told of once for many entries.
 fn lost_by(e: &Error) -> u64 {
     let note = e.note.as_ref();
@@ -101,7 +71,8 @@ fn lost_by(e: &Error) -> u64 {
 struct ShardWork<'a> {
     header: &'a PlanHeader,
     policy: &'a CopyPolicy,
-    listener: &'a FrameListener<'a>,
+    /// What was lost since the last frame was recorded.
+    lost: &'a AtomicU64,
     way: ShardWay<'a>,
     /// The directory that is copied, if it is here, and what is filled.
     src: Option<Dir>,
@@ -332,7 +303,19 @@ fn one(
     let shown = folder.result_path(shard);
     let before = recorded(folder, plan, results, shard).map_err(|e| Error::os(Op::ReadPlan, shown, e))?;
     let ground = if before.names.is_empty() { Ground::Fresh } else { Ground::Trodden };
-    let listener = FrameListener { front: watch.front, lost: AtomicU64::new(0) };
+    let lost = AtomicU64::new(0);
+    // Counts losses, and passes on the rest but hashes, which go into the result.
+    let listener = Listener::new(watch.front, |front: &dyn Front, event| match event {
+        Event::Hashed { .. } => {}
+        event => {
+            if let Event::Failed(e) = &event
+                && e.code == Code::MetadataLost
+            {
+                lost.fetch_add(lost_by(e), Relaxed);
+            }
+            front.event(event);
+        }
+    });
     let heard = Watch { front: &listener, ..watch };
     let tally = Tally::new(watch);
     let compare = match header.verb {
@@ -376,8 +359,8 @@ fn one(
             ShardWay::TakesAway
         }
     };
-    let listener = &listener;
-    let work = ShardWork { header, policy, listener, way, src, src_path, stage, stage_path, watch, tally };
+    let lost = &lost;
+    let work = ShardWork { header, policy, lost, way, src, src_path, stage, stage_path, watch, tally };
     work.run(folder, plan, (results, before), (shard, share), held)
 }
 
@@ -680,7 +663,7 @@ impl ShardWork<'_> {
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
         let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
         let mut done = copies.round(dirs.iter().map(names_of).collect());
-        counts.lost = self.listener.lost.swap(0, Relaxed) + done.owners_lost as u64;
+        counts.lost = self.lost.swap(0, Relaxed) + done.owners_lost as u64;
         let mut whole = true;
         for (number, dir) in dirs.iter().enumerate() {
             if self.watch.cancel.is_set() {
@@ -706,7 +689,7 @@ impl ShardWork<'_> {
         let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
         sum.add(Summary { dirs: 0, ..done });
         let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
-        counts.lost = self.listener.lost.swap(0, Relaxed);
+        counts.lost = self.lost.swap(0, Relaxed);
         for dir in dirs {
             if self.watch.cancel.is_set() {
                 return Ok(None);
@@ -746,7 +729,7 @@ impl ShardWork<'_> {
         let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
         sum.add(Summary { dirs: 0, ..done });
         let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
-        counts.lost = self.listener.lost.swap(0, Relaxed);
+        counts.lost = self.lost.swap(0, Relaxed);
         let mut there = ledger.take();
         for dir in dirs {
             if self.watch.cancel.is_set() {

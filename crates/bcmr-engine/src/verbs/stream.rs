@@ -4,7 +4,7 @@
 //! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Event, Front, Question, Summary, Watch};
+use crate::event::{Action, Event, Front, Listener, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target, Verify};
 use crate::tally::Tally;
 use crate::verbs::look;
@@ -46,9 +46,18 @@ pub(crate) struct HeldStream {
 }
 
 impl HeldStream {
-    /// Tells of the stream where the file is told of.
-    pub(crate) fn front<'h>(&'h self, front: &'h dyn Front) -> StreamFront<'h> {
-        StreamFront { held: self, front }
+    /// A front that tells of the stream where the file is told of.
+    pub(crate) fn front<'h>(&'h self, front: &'h dyn Front) -> impl Front + 'h {
+        Listener::new(front, |front: &dyn Front, event| {
+            front.event(match event {
+                Event::Item { action, src, dst, bytes } => {
+                    Event::Item { action, src: self.called(src), dst, bytes }
+                }
+                Event::Failed(e) => Event::Failed(self.error(e)),
+                Event::Warning(e) => Event::Warning(self.error(e)),
+                other => other,
+            });
+        })
     }
 
     fn called(&self, path: PathBuf) -> PathBuf {
@@ -58,37 +67,6 @@ impl HeldStream {
     /// The same error, of the stream.
     pub(crate) fn error(&self, e: Error) -> Error {
         Error { path: self.called(e.path), other: e.other.map(|path| self.called(path)), ..e }
-    }
-}
-
-/// A front that hears of the stream and not of the file that holds it.
-pub(crate) struct StreamFront<'h> {
-    held: &'h HeldStream,
-    front: &'h dyn Front,
-}
-
-impl Front for StreamFront<'_> {
-    fn event(&self, event: Event) {
-        self.front.event(match event {
-            Event::Item { action, src, dst, bytes } => {
-                Event::Item { action, src: self.held.called(src), dst, bytes }
-            }
-            Event::Failed(e) => Event::Failed(self.held.error(e)),
-            Event::Warning(e) => Event::Warning(self.held.error(e)),
-            other => other,
-        });
-    }
-
-    fn ask(&self, question: Question) -> bool {
-        self.front.ask(question)
-    }
-
-    fn goes_on(&self) {
-        self.front.goes_on();
-    }
-
-    fn lend_terminal(&self, lent: bool) {
-        self.front.lend_terminal(lent);
     }
 }
 

@@ -4,7 +4,7 @@
 //! Must not decide what is to be done, nor know where the two directories are: that is the dry run's, at both times.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Change, Event, Front, Question, Summary, Watch};
+use crate::event::{Change, Event, Front, Listener, Summary, Watch};
 use crate::policy::SyncPlan;
 use crate::tabbed::{put, taken};
 use crate::tally::Tally;
@@ -98,14 +98,6 @@ fn told_as(path: PathBuf, own_name: &Path) -> PathBuf {
     if path.as_os_str().is_empty() { own_name.to_owned() } else { path }
 }
 
-/// Keeps differences, and passes on what is to be told.
-struct Gatherer<'w> {
-    front: &'w dyn Front,
-    own_name: &'w Path,
-    tells: bool,
-    found: Mutex<Gathered>,
-}
-
 /// What was found so far.
 struct Gathered {
     names: PlannedNames,
@@ -136,38 +128,6 @@ impl Gathered {
     }
 }
 
-impl Front for Gatherer<'_> {
-    fn event(&self, event: Event) {
-        let Event::Difference { change, path, directory, files, bytes, why, alike } = event else {
-            return self.front.event(event);
-        };
-        let sign = match change {
-            Change::Add => b'+',
-            Change::Differ => b'~',
-            Change::Extra => b'-',
-        };
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.add(&path, (sign, bytes, alike));
-        drop(found);
-        if self.tells {
-            let path = told_as(path, self.own_name);
-            self.front.event(Event::Difference { change, path, directory, files, bytes, why, alike });
-        }
-    }
-
-    fn ask(&self, question: Question) -> bool {
-        self.front.ask(question)
-    }
-
-    fn goes_on(&self) {
-        self.front.goes_on();
-    }
-
-    fn lend_terminal(&self, lent: bool) {
-        self.front.lend_terminal(lent);
-    }
-}
-
 /// What a run would do, with what both sides are like where it would.
 fn gathered(
     own_name: &Path,
@@ -176,9 +136,23 @@ fn gathered(
     look: &mut dyn FnMut(Watch<'_>) -> Result<Summary>,
 ) -> Result<(Summary, PlannedNames)> {
     let found = Mutex::new(Gathered::of_at_most(PLANNED_BYTES_MAX));
-    let front = Gatherer { front: watch.front, own_name, tells, found };
+    let front = Listener::new(watch.front, |front: &dyn Front, event| {
+        let Event::Difference { change, path, directory, files, bytes, why, alike } = event else {
+            return front.event(event);
+        };
+        let sign = match change {
+            Change::Add => b'+',
+            Change::Differ => b'~',
+            Change::Extra => b'-',
+        };
+        found.lock().unwrap_or_else(PoisonError::into_inner).add(&path, (sign, bytes, alike));
+        if tells {
+            let path = told_as(path, own_name);
+            front.event(Event::Difference { change, path, directory, files, bytes, why, alike });
+        }
+    });
     let summary = look(Watch { front: &front, ..watch })?;
-    let Gathered { names, lacks, .. } = front.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Gathered { names, lacks, .. } = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     match lacks {
         Some((code, why)) => Err(Error::ours(code, Op::PlanSync, own_name, why)),
         None => Ok((summary, names)),
