@@ -185,19 +185,19 @@ pub trait Front: Sync {
 }
 
 /// Hears events in the place of another front, to which all else goes.
-pub(crate) struct Listener<'f, H> {
+pub(crate) struct HearingFront<'f, H> {
     front: &'f dyn Front,
     hear: H,
 }
 
-impl<'f, H: Fn(&dyn Front, Event) + Sync> Listener<'f, H> {
+impl<'f, H: Fn(&dyn Front, Event) + Sync> HearingFront<'f, H> {
     /// `hear` gets each event, and the front that it stands before.
-    pub(crate) fn new(front: &'f dyn Front, hear: H) -> Listener<'f, H> {
-        Listener { front, hear }
+    pub(crate) fn new(front: &'f dyn Front, hear: H) -> HearingFront<'f, H> {
+        HearingFront { front, hear }
     }
 }
 
-impl<H: Fn(&dyn Front, Event) + Sync> Front for Listener<'_, H> {
+impl<H: Fn(&dyn Front, Event) + Sync> Front for HearingFront<'_, H> {
     fn event(&self, event: Event) {
         (self.hear)(self.front, event);
     }

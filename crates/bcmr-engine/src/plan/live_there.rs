@@ -9,7 +9,7 @@ use super::from;
 use super::places::{below, is_other, the_planned_source};
 use super::there::with_all_names;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Change, Event, Front, Listener, Summary, Watch};
+use crate::event::{Change, Event, Front, HearingFront, Summary, Watch};
 use crate::peer::planned::TreeThere;
 use crate::policy::{Compare, CopyPolicy};
 use crate::remote::{Address, Purpose, Way};
@@ -65,7 +65,7 @@ pub(super) fn only_there(
         Err(Error::ours(Code::SourceChanged, Op::OpenDirectory, shown(), Reason::SourceIsAnother))
     };
     // Of the differences that the bcmr there tells only what the source does not have either is passed on, and counted.
-    let listener = Listener::new(tally.watch.front, |front: &dyn Front, event| {
+    let listener = HearingFront::new(tally.watch.front, |front: &dyn Front, event| {
         let Event::Difference { change, path, .. } = &event else { return front.event(event) };
         if *change != Change::Extra {
             return;

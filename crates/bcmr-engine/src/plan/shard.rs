@@ -21,7 +21,7 @@ use super::there;
 use super::{take, take_there};
 use crate::disk::sys::Sys;
 use crate::error::{About, Code, Error, Op, Reason, Result};
-use crate::event::{Event, Front, Listener, Summary, Watch};
+use crate::event::{Event, Front, HearingFront, Summary, Watch};
 use crate::node::os;
 use crate::peer::planned::{LandedHashes, TreeThere};
 use crate::peer::planned_source::SourceThere;
@@ -55,6 +55,21 @@ use std::time::{Duration, Instant};
 
 /// How long frames are copied before what became of them is recorded: what a kill costs.
 const RECORD_EVERY: Duration = Duration::from_secs(5);
+
+/// Counts what is told of losses, and passes on the rest but hashes, which go into the result.
+fn counting_losses<'a>(front: &'a dyn Front, lost: &'a AtomicU64) -> impl Front + 'a {
+    HearingFront::new(front, |front: &dyn Front, event| match event {
+        Event::Hashed { .. } => {}
+        event => {
+            if let Event::Failed(e) = &event
+                && e.code == Code::MetadataLost
+            {
+                lost.fetch_add(lost_by(e), Relaxed);
+            }
+            front.event(event);
+        }
+    })
+}
 
 /// What one failure counts for: owners are told of once for many entries.
 fn lost_by(e: &Error) -> u64 {
@@ -304,18 +319,7 @@ fn one(
     let before = recorded(folder, plan, results, shard).map_err(|e| Error::os(Op::ReadPlan, shown, e))?;
     let ground = if before.names.is_empty() { Ground::Fresh } else { Ground::Trodden };
     let lost = AtomicU64::new(0);
-    // Counts losses, and passes on the rest but hashes, which go into the result.
-    let listener = Listener::new(watch.front, |front: &dyn Front, event| match event {
-        Event::Hashed { .. } => {}
-        event => {
-            if let Event::Failed(e) = &event
-                && e.code == Code::MetadataLost
-            {
-                lost.fetch_add(lost_by(e), Relaxed);
-            }
-            front.event(event);
-        }
-    });
+    let listener = counting_losses(watch.front, &lost);
     let heard = Watch { front: &listener, ..watch };
     let tally = Tally::new(watch);
     let compare = match header.verb {

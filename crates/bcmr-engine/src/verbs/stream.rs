@@ -4,7 +4,7 @@
 //! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Event, Front, Listener, Summary, Watch};
+use crate::event::{Action, Event, Front, HearingFront, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target, Verify};
 use crate::tally::Tally;
 use crate::verbs::look;
@@ -48,7 +48,7 @@ pub(crate) struct HeldStream {
 impl HeldStream {
     /// A front that tells of the stream where the file is told of.
     pub(crate) fn front<'h>(&'h self, front: &'h dyn Front) -> impl Front + 'h {
-        Listener::new(front, |front: &dyn Front, event| {
+        HearingFront::new(front, |front: &dyn Front, event| {
             front.event(match event {
                 Event::Item { action, src, dst, bytes } => {
                     Event::Item { action, src: self.called(src), dst, bytes }

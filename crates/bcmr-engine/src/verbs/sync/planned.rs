@@ -4,7 +4,7 @@
 //! Must not decide what is to be done, nor know where the two directories are: that is the dry run's, at both times.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Change, Event, Front, Listener, Summary, Watch};
+use crate::event::{Change, Event, Front, HearingFront, Summary, Watch};
 use crate::policy::SyncPlan;
 use crate::tabbed::{put, taken};
 use crate::tally::Tally;
@@ -136,7 +136,7 @@ fn gathered(
     look: &mut dyn FnMut(Watch<'_>) -> Result<Summary>,
 ) -> Result<(Summary, PlannedNames)> {
     let found = Mutex::new(Gathered::of_at_most(PLANNED_BYTES_MAX));
-    let front = Listener::new(watch.front, |front: &dyn Front, event| {
+    let front = HearingFront::new(watch.front, |front: &dyn Front, event| {
         let Event::Difference { change, path, directory, files, bytes, why, alike } = event else {
             return front.event(event);
         };
