@@ -18,7 +18,7 @@ mod proof {
     use crate::receiver::resume::{Start, decide};
     use crate::receiver::session;
     use crate::stage::{Home, Role};
-    use fastcopy::dir::{Dir, NameBuf};
+    use fastcopy::dir::{Dir, Name, NameBuf};
     use fastcopy::errno;
     use fastcopy::meta::{Info, Kind, Time};
     use skips::in_slice;
@@ -127,6 +127,30 @@ mod proof {
             Scene { source, resume, holes, verify: Verify::Off, threads: 1, old }
         }
 
+        fn want<'a>(
+            &'a self,
+            dest: &DestDir<Model>,
+            name: Name<'a>,
+            observe: &'a (dyn Fn(u64) -> bool + Sync),
+        ) -> Want<'a> {
+            Want {
+                name,
+                home: dest.home,
+                info: self.source.info,
+                source: &self.source,
+                resume: self.resume,
+                checkpoint_bytes: CHECKPOINT_BYTES,
+                holes: self.holes,
+                threads: self.threads,
+                me: ME,
+                leave: None,
+                past_cache: self.verify == Verify::Direct,
+                observe,
+                met: &|_| (),
+                work: None,
+            }
+        }
+
         fn disk(&self) -> Model {
             let model = Model::new();
             if let Some(old) = &self.old {
@@ -165,22 +189,7 @@ mod proof {
         if there.is_some_and(|t| t.size == source.info.size && t.mtime == source.info.mtime) {
             return resumable::sweep(model, &dest.dir, &dest.home, name).map_err(|f| format!("{f:?}"));
         }
-        let want = Want {
-            name,
-            home: dest.home,
-            info: source.info,
-            source,
-            resume: scene.resume,
-            checkpoint_bytes: CHECKPOINT_BYTES,
-            holes: scene.holes,
-            threads: scene.threads,
-            me: ME,
-            leave: None,
-            past_cache: scene.verify == Verify::Direct,
-            observe: &|_| true,
-            met: &|_| (),
-            work: None,
-        };
+        let want = scene.want(&dest, name, &|_| true);
         let here = Dir::open(Path::new("/")).unwrap();
         let attributes = Attributes::At(&here, name);
         let mut job = Job::new(name, Placement::Final, source.info, there, Body::Special, attributes);
@@ -242,22 +251,7 @@ mod proof {
         let name = NameBuf::new(NAME).unwrap();
         let name = name.as_name();
         let source = &scene.source;
-        let want = Want {
-            name,
-            home: dest.home,
-            info: source.info,
-            source,
-            resume: scene.resume,
-            checkpoint_bytes: CHECKPOINT_BYTES,
-            holes: scene.holes,
-            threads: scene.threads,
-            me: ME,
-            leave: None,
-            past_cache: scene.verify == Verify::Direct,
-            observe,
-            met: &|_| (),
-            work: None,
-        };
+        let want = scene.want(&dest, name, observe);
         let here = Dir::open(Path::new("/")).unwrap();
         let attributes = Attributes::At(&here, name);
         let mut job = Job::new(name, Placement::Final, source.info, None, Body::Special, attributes);
