@@ -340,14 +340,14 @@ fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
 ///
 /// # Errors
 /// They are more, or take more, than there may be: none of them may be left out, as it may be the one that keeps something.
-fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> std::io::Result<Option<Arc<Ignores>>> {
+fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> io::Result<Option<Arc<Ignores>>> {
     let is_rule = |line: &&str| !line.starts_with('#') && !line.trim_end().is_empty();
     let rule_bytes = above.map_or(0, |above| above.rule_bytes)
         + text.lines().filter(is_rule).map(|line| line.len() + RULE_LINE_BYTES).sum::<usize>();
     if rule_bytes > RULE_BYTES_MAX {
-        return Err(std::io::ErrorKind::FileTooLarge.into());
+        return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let built = |rules: &GitignoreBuilder| rules.build().map_err(std::io::Error::other);
+    let built = |rules: &GitignoreBuilder| rules.build().map_err(io::Error::other);
     let mut all = GitignoreBuilder::new("");
     let (mut about_names, mut reach) = (Vec::new(), Some(0));
     for line in text.lines().filter(is_rule) {
@@ -373,7 +373,7 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> std::io::
     } else {
         let mut names = GitignoreBuilder::new("");
         let added = about_names.iter().try_for_each(|line| names.add_line(None, line).map(drop));
-        added.map_err(std::io::Error::other)?;
+        added.map_err(io::Error::other)?;
         Some(built(&names)?)
     };
     let here = Ignores { all, names, reach, depth, rule_bytes, above: above.cloned() };
@@ -552,7 +552,7 @@ mod tests {
         let lines = RULE_BYTES_MAX / (1 + RULE_LINE_BYTES);
         let too_many = |text: &str, above: Option<&Arc<Ignores>>| match compiled(text, 0, above) {
             Ok(_) => false,
-            Err(e) => e.kind() == std::io::ErrorKind::FileTooLarge,
+            Err(e) => e.kind() == io::ErrorKind::FileTooLarge,
         };
         assert!(too_many(&"?\n".repeat(lines + 1), None));
         let long = RULE_BYTES_MAX - RULE_LINE_BYTES + 1;

@@ -30,7 +30,7 @@ How the sources of
 were mounted, and the receipts of what it has moved to the trash, for
 .BR bcmr\\-undo (1).
 .TP
-.IR .bcmr\\-* .part ,\\  .bcmr\\-* .session ,\\  .bcmr\\-* .stage 
+.IR .bcmr\\-* .part ,\\  .bcmr\\-* .session ,\\  .bcmr\\-* .stage
 What a running or interrupted copy keeps beside its destination;
 .BR bcmr\\-sessions (1)
 lists and removes it.
@@ -45,7 +45,7 @@ If it is set and not empty, nothing is coloured.
 .B TERM
 If it is not set, or \\(lqdumb\\(rq, no progress line is drawn.
 .TP
-.BR XDG_CONFIG_HOME ,\\  XDG_CACHE_HOME  ,\\  XDG_RUNTIME_DIR ,\\  TMPDIR ,\\  HOME
+.BR XDG_CONFIG_HOME ,\\  XDG_CACHE_HOME ,\\  XDG_RUNTIME_DIR ,\\  TMPDIR ,\\  HOME
 Where files are looked for and sockets are made.
 .TP
 .BR XDG_STATE_HOME ,\\  XDG_DATA_HOME
