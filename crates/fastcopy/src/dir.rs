@@ -10,10 +10,11 @@ use crate::sync;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 /// So many times in a row a name would have to be replaced just then.
 const LINK_ATTEMPTS: usize = 8;
@@ -614,15 +615,16 @@ impl Dir {
     /// `readlink(/proc/self/fd/N)`, on macOS `fcntl(F_GETPATH)`: where the directory is now, without links. For finding
     /// it again, never as proof: it may be moved the moment after. A directory that was removed has a name that is
     /// not one.
-    pub fn whereabouts(&self) -> io::Result<CString> {
+    pub fn whereabouts(&self) -> io::Result<PathBuf> {
         #[cfg(target_os = "macos")]
-        return retry(|| rustix::fs::getpath(&self.fd));
+        let path = retry(|| rustix::fs::getpath(&self.fd))?;
         #[cfg(not(target_os = "macos"))]
-        {
+        let path = {
             use rustix::fd::AsRawFd;
             let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-            retry(|| rustix::fs::readlinkat(CWD, link.as_str(), Vec::new()))
-        }
+            retry(|| rustix::fs::readlinkat(CWD, link.as_str(), Vec::new()))?
+        };
+        Ok(OsString::from_vec(path.into_bytes()).into())
     }
 
     /// [`try_lock`] of the directory.

@@ -311,6 +311,9 @@ impl Keep {
     }
 }
 
+/// Whether a listing is to tell a name.
+pub(crate) type PickNames<'a> = &'a dyn Fn(Name<'_>) -> bool;
+
 /// Directories and the names in them, one at a time: there are few of them.
 pub(crate) trait Dirs: Sync + Sized {
     /// A directory that things land in.
@@ -367,12 +370,14 @@ pub(crate) trait Dirs: Sync + Sized {
     /// Absence is no error.
     fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
     /// The names in a directory that `wanted` picks, from the first `most` that it lists.
-    fn find(
-        &self,
-        dir: &Self::Dir,
-        most: usize,
-        wanted: &dyn Fn(Name<'_>) -> bool,
-    ) -> io::Result<Vec<NameBuf>>;
+    fn find(&self, dir: &Self::Dir, most: usize, wanted: PickNames<'_>) -> io::Result<Vec<NameBuf>>;
+    /// All that something picks of a directory, listed when it is asked for.
+    fn lists<'d>(
+        &'d self,
+        dir: &'d Self::Dir,
+    ) -> impl FnOnce(PickNames<'_>) -> io::Result<Vec<NameBuf>> + 'd {
+        |wanted| self.find(dir, usize::MAX, wanted)
+    }
     /// Gives a directory its name; EEXIST when the name is taken.
     fn publish_dir(&self, dir: &Self::Dir, stage: Name<'_>, name: Name<'_>) -> io::Result<()>;
     /// Owner, attributes, mode, times, in the one order that works.

@@ -22,7 +22,6 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Blocks that are kept for the store until the end: as many as it remembers at most.
@@ -270,8 +269,7 @@ impl<'a> StoredBlocks<'a> {
         for Remembered { slot, name, size, values, source } in
             self.landed.into_inner().unwrap_or_else(PoisonError::into_inner)
         {
-            let Ok(dir) = slot.dst.dir.whereabouts() else { continue };
-            let mut path = PathBuf::from(OsStr::from_bytes(dir.to_bytes()));
+            let Ok(mut path) = slot.dst.dir.whereabouts() else { continue };
             path.push(OsStr::from_bytes(name.bytes()));
             let block = |(k, cv): (usize, &[u8; 32])| {
                 let at = k as u64 * BLOCK_BYTES;

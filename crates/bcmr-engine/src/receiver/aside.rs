@@ -12,7 +12,6 @@ use crate::event::Event;
 use crate::held_stat;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged};
-use crate::receiver::created_names::IsAlike;
 use crate::receiver::dest::DestDir;
 use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::{land, plan, tree};
@@ -23,7 +22,7 @@ use fastcopy::meta::{self, Info, Kind};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -113,7 +112,6 @@ impl Aside {
         let own = Aside::guard((dir, &at), (dest, shown))?;
         let dest_info = held_stat::dir_as(privileged, dest).map_err(|e| Error::os(Op::Stat, shown, e))?;
         let whole = dest.whereabouts().map_err(|e| Error::os(Op::Stat, shown, e))?;
-        let whole = PathBuf::from(std::ffi::OsString::from_vec(whole.into_bytes()));
         Ok(Aside { id: own.id(), kept_in, dest: whole, dest_info, privileged, run: Mutex::default() })
     }
 
@@ -267,11 +265,9 @@ impl Aside {
         if let Some(there) = there.filter(|there| there.kind == Kind::Dir) {
             return self.guard_own(&there, || dst.node.join(name));
         }
-        let list = |is_alike: IsAlike<'_>| Sys::new().find(&dst.dir, usize::MAX, is_alike);
-        let is_ours =
-            |there: &Info| dst.created_names.lock().has_under(there, name, || dst.dir.btime(name), list);
         if let Some(there) = there {
-            if is_ours(&there) {
+            let (btime, disk) = (|| dst.dir.btime(name), Sys::new());
+            if dst.created_names.lock().has_under(&there, name, btime, disk.lists(&dst.dir)) {
                 return Ok(());
             }
             self.takes(&dst.dir, &dst.node, name, &there)?;
@@ -360,15 +356,11 @@ impl Aside {
                 land::ensure_dir(&dir, old.as_name(), 0o700)?;
                 (shown, false, PathBuf::from(OsStr::from_bytes(b".")))
             }
-            KeptIn::Trash(trash) => {
-                let whole = trash.dir.whereabouts()?.into_bytes();
-                (&trash.receipts_shown, true, PathBuf::from(std::ffi::OsString::from_vec(whole)))
-            }
+            KeptIn::Trash(trash) => (&trash.receipts_shown, true, trash.dir.whereabouts()?),
         };
         let dest = match &self.kept_in {
             KeptIn::Backup { names: NamesDest::FromReceipt, .. } => {
-                let from = dir.whereabouts()?.into_bytes();
-                kept::way(Path::new(OsStr::from_bytes(&from)), &self.dest)
+                kept::way(&dir.whereabouts()?, &self.dest)
             }
             _ => self.dest.clone(),
         };
@@ -451,17 +443,18 @@ fn new_dir(above: &Dir, wanted: &str) -> io::Result<(Dir, NameBuf)> {
     Err(io::Error::from_raw_os_error(errno::EEXIST))
 }
 
+/// A name with something behind it that tells it from others.
+fn numbered(name: Name<'_>, behind: String) -> io::Result<NameBuf> {
+    let bytes = name.bytes();
+    let short = bytes.get(..NUMBERED_BYTES_MAX).unwrap_or(bytes);
+    named(&[short, behind.as_bytes()].concat())
+}
+
 /// The name itself, or one with a number behind it: a name that the run replaces twice has something kept by then. What is `there`
 /// may have it already, from an attempt before.
 fn free_name(dir: &Dir, name: Name<'_>, there: &Info) -> io::Result<NameBuf> {
-    let bytes = name.bytes();
-    let short = bytes.get(..NUMBERED_BYTES_MAX).unwrap_or(bytes);
     for serial in 1..TRIES_MAX {
-        let name = if serial == 1 {
-            name.to_owned()
-        } else {
-            named(&[short, format!(".{serial}").as_bytes()].concat())?
-        };
+        let name = if serial == 1 { name.to_owned() } else { numbered(name, format!(".{serial}"))? };
         if dir.look(name.as_name())?.is_none_or(|kept| kept.id() == there.id()) {
             return Ok(name);
         }
@@ -574,15 +567,13 @@ pub(crate) fn info_name(name: &[u8]) -> Option<NameBuf> {
 impl Trash {
     /// A name that nothing in the trash has, with what is said of `whole` under it.
     fn reserve(&self, name: Name<'_>, whole: &Path, run: &mut KeptRun) -> io::Result<NameBuf> {
-        let bytes = name.bytes();
-        let short = bytes.get(..NUMBERED_BYTES_MAX).unwrap_or(bytes);
         let said = self.said(whole, run.now);
         for attempt in 0..TRIES_MAX {
             let name = match attempt {
-                0 => named(short)?,
+                0 => numbered(name, String::new())?,
                 _ => {
                     run.serial += 1;
-                    named(&[short, format!(".{}.{}", run.now, run.serial).as_bytes()].concat())?
+                    numbered(name, format!(".{}.{}", run.now, run.serial))?
                 }
             };
             let info = info_name(name.bytes()).ok_or(io::ErrorKind::InvalidInput)?;

@@ -7,7 +7,7 @@ use crate::disk::sys::Sys;
 use crate::disk::{Append, Attributes, Body, Disk, Fault, Job, Placement, Side, tee};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{Collide, CopyPolicy, Landing, Resume};
-use crate::receiver::created_names::{IsAlike, TAKEN};
+use crate::receiver::created_names::TAKEN;
 use crate::receiver::dest::DestDir;
 use crate::receiver::dir_task::{Origin, Slot};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
@@ -98,7 +98,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
             Error::ours(Code::Refused, Op::Replace, dst.node.join(to), TAKEN).and(&pair.src.node().join(name))
         };
         let verdict = decide(info, there.as_ref(), self.policy);
-        let list = |is_alike: IsAlike<'_>| self.disk.find(&dst.dir, usize::MAX, is_alike);
+        let list = self.disk.lists(&dst.dir);
         if let (Verdict::Replace | Verdict::ReplaceTree | Verdict::Ask, Some(t)) = (verdict, &there)
             && dst.created_names.lock().is_taken(t, to, || self.disk.btime(&dst.dir, to), list)
         {
@@ -145,12 +145,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
         let btime = self.disk.btime(&dst.dir, to);
         let btime = btime.map_err(|e| Error::os(Op::Stat, dst.node.join(to), e))?;
         let mut created = dst.created_names.lock();
-        if created.is_taken(
-            there,
-            to,
-            || Ok(btime),
-            |is_alike| self.disk.find(&dst.dir, usize::MAX, is_alike),
-        ) {
+        if created.is_taken(there, to, || Ok(btime), self.disk.lists(&dst.dir)) {
             return Ok(false);
         }
         created.add(there, to, btime);

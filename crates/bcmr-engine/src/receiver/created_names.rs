@@ -6,6 +6,7 @@
 //! kept as well, folded: what they say is a suspicion, and a listing of the directory decides. Kept no longer than the
 //! directory is open, some 32 bytes an entry.
 
+use crate::disk::PickNames;
 use crate::error::Reason;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::Info;
@@ -16,9 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Why something stays as it is.
 pub(crate) const TAKEN: Reason = Reason::TakenByThisRun;
-
-/// Whether a listing is to tell a name.
-pub(crate) type IsAlike<'a> = &'a dyn Fn(Name<'_>) -> bool;
 
 /// What is kept of an entry: hashes of its name and of its time of birth.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +88,7 @@ impl LockedNames<'_> {
     fn is_respelled(
         &self,
         name: Name<'_>,
-        list: impl FnOnce(IsAlike<'_>) -> io::Result<Vec<NameBuf>>,
+        list: impl FnOnce(PickNames<'_>) -> io::Result<Vec<NameBuf>>,
     ) -> bool {
         if self.created.spellings.is_empty() {
             return false;
@@ -127,7 +125,7 @@ impl LockedNames<'_> {
         there: &Info,
         name: Name<'_>,
         btime: impl FnOnce() -> io::Result<u64>,
-        list: impl FnOnce(IsAlike<'_>) -> io::Result<Vec<NameBuf>>,
+        list: impl FnOnce(PickNames<'_>) -> io::Result<Vec<NameBuf>>,
     ) -> bool {
         self.has(there, btime) || self.is_respelled(name, list)
     }
@@ -151,7 +149,7 @@ impl LockedNames<'_> {
         there: &Info,
         name: Name<'_>,
         btime: impl FnOnce() -> io::Result<u64>,
-        list: impl FnOnce(IsAlike<'_>) -> io::Result<Vec<NameBuf>>,
+        list: impl FnOnce(PickNames<'_>) -> io::Result<Vec<NameBuf>>,
     ) -> bool {
         match self.entry(there, btime) {
             Some(entry) => entry.name != self.hash(name),
@@ -207,7 +205,7 @@ mod tests {
         let (upper, lower) = (NameBuf::new(b"Makefile").unwrap(), NameBuf::new(b"makefile").unwrap());
         let created_names = CreatedNames::on(true);
         let mut created = created_names.lock();
-        let (btime, never) = (|| Ok(5), |_: IsAlike<'_>| -> io::Result<Vec<NameBuf>> { unreachable!() });
+        let (btime, never) = (|| Ok(5), |_: PickNames<'_>| -> io::Result<Vec<NameBuf>> { unreachable!() });
         assert!(!created.has(&info, btime) && !created.is_taken(&info, lower.as_name(), btime, never));
         created.add(&info, upper.as_name(), 5);
         assert!(created.has(&info, btime) && created.is_taken(&info, lower.as_name(), btime, never));
@@ -239,7 +237,7 @@ mod tests {
             created.expect(&info, given.as_name(), 0);
             let alias = Info { ino: info.ino + 1, ..info };
             let is_taken = |created: &LockedNames<'_>, asked: &NameBuf, listed: Option<&[&NameBuf]>| {
-                let list = |is_alike: IsAlike<'_>| {
+                let list = |is_alike: PickNames<'_>| {
                     let listed = listed
                         .ok_or(io::ErrorKind::PermissionDenied)?
                         .iter()

@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Leaving};
 use crate::receiver::apart::{ApartDir, ApartDirs};
-use crate::receiver::created_names::{CreatedNames, IsAlike, LockedNames, TAKEN};
+use crate::receiver::created_names::{CreatedNames, LockedNames, TAKEN};
 use crate::receiver::held::HeldNames;
 use crate::receiver::subtree::{NewSubdir, Subtree};
 use crate::receiver::unmet::Unmet;
@@ -567,8 +567,8 @@ impl<D: Disk> DestDir<D> {
 
     /// Whether this run has put what is there under `name`, whatever it called it.
     fn is_from_here(&self, disk: &D, name: Name<'_>, there: &Info) -> bool {
-        let list = |is_alike: IsAlike<'_>| disk.find(&self.dir, usize::MAX, is_alike);
-        self.created_names.lock().has_under(there, name, || disk.btime(&self.dir, name), list)
+        let (btime, list) = (|| disk.btime(&self.dir, name), disk.lists(&self.dir));
+        self.created_names.lock().has_under(there, name, btime, list)
     }
 
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
@@ -576,8 +576,7 @@ impl<D: Disk> DestDir<D> {
         let dir = disk.open_dir(&self.dir, name).map_err(fail(Op::OpenDirectory, &node, None))?;
         let merged = DestDir::existing(disk, dir, node, Some(self), policy)?;
         let mut created = self.created_names.lock();
-        let list = |is_alike: IsAlike<'_>| disk.find(&self.dir, usize::MAX, is_alike);
-        if created.is_taken(&merged.info, name, || Ok(merged.btime), list) {
+        if created.is_taken(&merged.info, name, || Ok(merged.btime), disk.lists(&self.dir)) {
             return Err(Error::ours(Code::Refused, Op::MergeInto, merged.node.path(), TAKEN));
         }
         created.add(&merged.info, name, merged.btime);
@@ -978,9 +977,10 @@ impl<D: Disk> DestDir<D> {
                 let there = disk.look(&above.dir, name.as_name());
                 let there = there.inspect_err(|_| self.poison()).map_err(fail(Op::Stat, &self.node, None))?;
                 let btime = || disk.btime(&above.dir, name.as_name());
-                let list = |is_alike: IsAlike<'_>| disk.find(&above.dir, usize::MAX, is_alike);
-                let is_taken =
-                    |there| above.created_names.lock().is_taken(&there, name.as_name(), btime, list);
+                let is_taken = |there| {
+                    let created = above.created_names.lock();
+                    created.is_taken(&there, name.as_name(), btime, disk.lists(&above.dir))
+                };
                 if there.is_some_and(is_taken) {
                     self.poison();
                     return Err(Error::ours(Code::Refused, Op::MergeInto, self.node.path(), TAKEN));

@@ -12,7 +12,7 @@ use crate::event::{Action, Cancel, Event, Front, Progress, Question, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
 use crate::receiver::aside::Aside;
-use crate::receiver::created_names::{CreatedNames, IsAlike};
+use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
 use crate::receiver::partly::{self, RulesBelow, SparedBelow};
 use crate::receiver::unmet::Unmet;
@@ -614,10 +614,7 @@ fn counted(
     let name = planned.name.as_name();
     let shown = || node.join(name);
     let there = dir.stat(name).map_err(|e| Error::os(Op::Stat, shown(), e))?;
-    let is_ours = || {
-        let list = |is_alike: IsAlike<'_>| Sys::new().find(dir, usize::MAX, is_alike);
-        created_names.lock().has_under(&there, name, || dir.btime(name), list)
-    };
+    let is_ours = || created_names.lock().has_under(&there, name, || dir.btime(name), Sys::new().lists(dir));
     if planned.going == Going::OnlyThere && is_ours() {
         let listed = |e| Error::os(Op::ListDirectory, node.path(), e);
         if there.nlink == 1 || !is_further_name(dir, &there, name, created_names).map_err(listed)? {

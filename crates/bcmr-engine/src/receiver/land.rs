@@ -304,12 +304,7 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     };
     let mut created = dest.created_names.lock();
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
-        if created.is_taken(
-            &there,
-            job.name,
-            || disk.btime(dir, job.name),
-            |is_alike| disk.find(dir, usize::MAX, is_alike),
-        ) {
+        if created.is_taken(&there, job.name, || disk.btime(dir, job.name), disk.lists(dir)) {
             return Err(taken());
         }
         // Only what is kept elsewhere is replaced.

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -211,8 +211,7 @@ impl Store {
         hasher.update(scope);
         let scope = *hasher.finalize().as_bytes();
         // Where it cannot be told, only relative paths are remembered.
-        let root_path =
-            root.whereabouts().map(|p| PathBuf::from(std::ffi::OsString::from_vec(p.into_bytes())));
+        let root_path = root.whereabouts();
         let state = StoreState { shelf, pending: Vec::new(), open: HashMap::new() };
         Ok(Store {
             root,

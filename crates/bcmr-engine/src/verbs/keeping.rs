@@ -11,7 +11,7 @@ use crate::verbs::operands::{self, DestLink, Place, Resolved, Where};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{self, Kind};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -210,7 +210,7 @@ fn top_trash(dest: &Dir, me: u32, makes: bool) -> io::Result<(Dir, PathBuf)> {
         }
         top = up;
     }
-    let whole = PathBuf::from(std::ffi::OsString::from_vec(top.whereabouts()?.into_bytes()));
+    let whole = top.whereabouts()?;
     let name = |text: String| NameBuf::new(text.as_bytes()).ok_or(io::ErrorKind::InvalidInput);
     let opened = |above: &Dir, name: &NameBuf| -> io::Result<Dir> {
         if makes {

@@ -12,7 +12,7 @@ use crate::policy::{
     Collide, CopyPolicy, Durability, Follow, Leaving, MoveRequest, Preserve, Target, Verify,
 };
 use crate::receiver::claims::{Claimed, Claims, Spot};
-use crate::receiver::created_names::{CreatedNames, IsAlike, TAKEN};
+use crate::receiver::created_names::{CreatedNames, TAKEN};
 use crate::receiver::dest::not_empty;
 use crate::receiver::land;
 use crate::receiver::plan::{Proof, Verdict, decide};
@@ -743,8 +743,7 @@ fn guard_created(
     };
     match (there, dir) {
         (Some(there), Some(dir)) if touches => {
-            let list = |is_alike: IsAlike<'_>| Sys::new().find(dir, usize::MAX, is_alike);
-            match created_names.lock().is_taken(there, to, || dir.btime(to), list) {
+            match created_names.lock().is_taken(there, to, || dir.btime(to), Sys::new().lists(dir)) {
                 true => Err(Error::ours(Code::Refused, Op::Replace, shown, TAKEN)),
                 false => Ok(()),
             }

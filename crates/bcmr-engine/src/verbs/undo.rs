@@ -24,7 +24,7 @@ use fastcopy::meta::{self, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -104,10 +104,7 @@ fn destination(
 ) -> Result<(Dir, PathBuf)> {
     let refuse = |why| move || Error::ours(Code::Refused, Op::Undo, receipt, why);
     let outside = refuse(Reason::NotBelowRoot);
-    let whole = |dir: &Dir| -> Result<PathBuf> {
-        let path = dir.whereabouts().map_err(|e| Error::os(Op::ReadReceipt, receipt, e))?;
-        Ok(PathBuf::from(std::ffi::OsString::from_vec(path.into_bytes())))
-    };
+    let whole = |dir: &Dir| dir.whereabouts().map_err(|e| Error::os(Op::ReadReceipt, receipt, e));
     let Reach::Below(root) = reach else {
         let mut dest = head.dest.clone();
         if dest.is_relative() {

@@ -11,9 +11,7 @@ use crate::sender::walk::SourceDir;
 use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source, Where};
 use fastcopy::dir::Dir;
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Both directories, opened once.
@@ -94,8 +92,7 @@ fn guard_kept(source: &Dir, policy: &CopyPolicy) -> Result<()> {
         return Ok(());
     }
     let filter = Filter::new(&policy.filter)?;
-    let whole = |dir: &Dir| Ok(PathBuf::from(OsString::from_vec(dir.whereabouts()?.into_bytes())));
-    let (kept, top) = (whole(&place.dir).map_err(fail)?, whole(source).map_err(fail)?);
+    let (kept, top) = (place.dir.whereabouts().map_err(fail)?, source.whereabouts().map_err(fail)?);
     let below = kept.strip_prefix(top).unwrap_or(Path::new(""));
     let below = name.map_or(below.to_owned(), |name| below.join(os(name.as_name())));
     // What files of rules say is known when they are read.

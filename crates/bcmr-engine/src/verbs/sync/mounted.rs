@@ -12,7 +12,7 @@ use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Place;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// What the file begins with; the number of levels follows.
@@ -42,7 +42,7 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     pub(crate) fn of(source: &Dir, dest: Holder<'_>, state: Option<&Path>) -> Mounted {
-        let place = source.whereabouts().ok().map(|path| path.into_bytes());
+        let place = source.whereabouts().ok().map(|path| path.into_os_string().into_vec());
         let mut mounted =
             Mounted { levels: levels(source), state: state.map(Path::to_owned), source: place, before: None };
         mounted.before = mounted.name(dest).and_then(|name| {
@@ -57,7 +57,7 @@ impl Mounted {
     /// What the two are remembered by: where they are, which says nothing to the reader of the directory.
     fn name(&self, dest: Holder<'_>) -> Option<NameBuf> {
         let dest = match dest {
-            Holder::Here(path) => Dir::open(path).ok()?.whereabouts().ok()?.into_bytes(),
+            Holder::Here(path) => Dir::open(path).ok()?.whereabouts().ok()?.into_os_string().into_vec(),
             // A path there never begins with what no whole path has.
             Holder::There(address) => {
                 let Address { user, host, port, path } = address;
