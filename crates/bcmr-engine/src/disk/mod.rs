@@ -311,6 +311,14 @@ impl Keep {
     }
 }
 
+/// What sealing a directory came to.
+pub(crate) struct SealedDir {
+    /// What could not be kept.
+    pub(crate) lost: Vec<Fault>,
+    /// Whether it lacked an attribute of its source, or had one that the source has not.
+    pub(crate) set_attributes: bool,
+}
+
 /// Whether a listing is to tell a name.
 pub(crate) type PickNames<'a> = &'a dyn Fn(Name<'_>) -> bool;
 
@@ -357,13 +365,6 @@ pub(crate) trait Dirs: Sync + Sized {
     ) -> io::Result<Option<Reason>>;
     /// What a directory is meant to be that really is `info`.
     fn dir_meant(&self, dir: &Self::Dir, info: Info) -> io::Result<Info>;
-    /// The same as `attributes_differ`, of a directory itself.
-    fn dir_attributes_differ(
-        &self,
-        dir: &Self::Dir,
-        src: Attributes<'_>,
-        keep: &Keep,
-    ) -> io::Result<Option<Reason>>;
     /// Where a symbolic link leads.
     fn read_link(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<CString>;
     fn remove_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
@@ -388,7 +389,7 @@ pub(crate) trait Dirs: Sync + Sized {
         src: Attributes<'_>,
         info: &Info,
         keep: &Keep,
-    ) -> Vec<Fault>;
+    ) -> SealedDir;
     /// Removes what a dead run left under a name only it could have used.
     fn remove_tree(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
     /// Moves what is in `from` into `to`, merging directories. Files there are replaced, by what is on stable storage (R9);

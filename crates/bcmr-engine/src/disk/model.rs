@@ -4,7 +4,9 @@
 //! medium or not, in any order, torn at sectors, a name before its content and a length before its bytes. A rename is
 //! atomic, and an inode is there with its first name; nothing else is.
 
-use super::{Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Phases, Placement, Side};
+use super::{
+    Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Phases, Placement, SealedDir, Side,
+};
 use crate::error::{Code, Op as Tried, Reason};
 use crate::policy::{Changing, Durability, Reflink, Sparse, Verify};
 use fastcopy::dir::{Lock, Name, NameBuf};
@@ -773,15 +775,6 @@ impl Dirs for Model {
         Ok(info)
     }
 
-    fn dir_attributes_differ(
-        &self,
-        _: &Handle,
-        _: Attributes<'_>,
-        _: &Keep,
-    ) -> io::Result<Option<crate::error::Reason>> {
-        Ok(None)
-    }
-
     type Dir = Handle;
     type Hand = ();
 
@@ -870,14 +863,15 @@ impl Dirs for Model {
         self.rename(dir.id, stage, dir.id, name, true)
     }
 
-    fn seal_dir(&self, (): &mut (), dir: &Handle, _: Attributes<'_>, info: &Info, _: &Keep) -> Vec<Fault> {
-        match self.step("seal directory") {
+    fn seal_dir(&self, (): &mut (), dir: &Handle, _: Attributes<'_>, info: &Info, _: &Keep) -> SealedDir {
+        let lost = match self.step("seal directory") {
             Ok(mut s) => {
                 s.change(Op::Meta { id: dir.id, mode: info.mode, mtime: info.mtime });
                 Vec::new()
             }
             Err(e) => vec![Fault::os(Side::Dest, Tried::SetModeOf, e)],
-        }
+        };
+        SealedDir { lost, set_attributes: false }
     }
 
     fn remove_tree(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {

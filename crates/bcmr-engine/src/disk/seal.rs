@@ -7,7 +7,7 @@
 //! the policy does not want the source's. Bits that lend the owner's rights (setuid, setgid) are set only on a file that has the
 //! owner they were meant for.
 
-use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, Side};
+use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, SealedDir, Side};
 use crate::alter::OwnersAndModes;
 use crate::error::{Code, Op, Reason};
 use crate::held_acl::{self, AclKind, HeldAcl};
@@ -334,7 +334,7 @@ pub(super) fn dir(
     src: Attributes<'_>,
     info: &Info,
     keep: &Keep,
-) -> Vec<Fault> {
+) -> SealedDir {
     let p = &keep.preserve;
     let mut lost = Vec::new();
     let meant = keep.alter.of(info);
@@ -354,9 +354,11 @@ pub(super) fn dir(
     let thing = Thing::Open(dst.as_fd());
     let source = From::of(src);
     let wanted = Wanted { owner, mode, owner_told: p.owner, replaced: None, stays: false, keep };
-    if let Err(fault) = apply(buffer, thing, source, (info, || thing.info()), wanted, &mut lost) {
+    let set_attributes = apply(buffer, thing, source, (info, || thing.info()), wanted, &mut lost);
+    let set_attributes = set_attributes.unwrap_or_else(|fault| {
         lost.push(fault);
-    }
+        false
+    });
     // A run that finds nothing to do writes nothing either. Listing has changed the time of the last access, which is not put back.
     let has_it = || keep.was_there && thing.info().is_ok_and(|now| now.mtime == info.mtime);
     if p.times
@@ -365,7 +367,7 @@ pub(super) fn dir(
     {
         lost.push(loss(Op::SetTimesOf, e));
     }
-    lost
+    SealedDir { lost, set_attributes }
 }
 
 fn loss(op: Op, e: io::Error) -> Fault {
@@ -384,6 +386,7 @@ struct Wanted<'a> {
     keep: &'a Keep,
 }
 
+/// Says whether it lacked an attribute of the source, or had one that goes.
 fn apply(
     buffer: &mut XattrBuffer,
     thing: Thing<'_>,
@@ -391,12 +394,12 @@ fn apply(
     (info, born): (&Info, impl FnOnce() -> io::Result<Info>),
     wanted: Wanted<'_>,
     lost: &mut Vec<Fault>,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let Wanted { owner, mode, owner_told, replaced, stays, keep } = wanted;
     let (p, kind) = (&keep.preserve, info.kind);
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
-        return Ok(());
+        return Ok(false);
     }
     let born = born().map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
     // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
@@ -450,8 +453,7 @@ fn apply(
         let tells = kind == Kind::File && keep.strictness != Strictness::LikeMv;
         settle_mode(thing, (mode, inherited), (owned, tells), now, lost);
     }
-    setting.end_after_mode(thing, lost);
-    Ok(())
+    Ok(setting.end_after_mode(thing, lost))
 }
 
 /// The source's attributes, given to what is sealed.
@@ -515,7 +517,11 @@ impl AttributeCopy<'_> {
                             all && is_own(name) || stays && !outlives_writing(name)
                         }
                 };
-                if let Err(e) = remove_foreign(thing.of(), buffer, &had, foreign) {
+                let removed = foreign_of(thing.of(), buffer, &had, foreign).and_then(|found| {
+                    setting.changed |= !found.is_empty();
+                    found.iter().try_for_each(|name| xattr::remove(thing.of(), name))
+                });
+                if let Err(e) = removed {
                     lost.push(loss(Op::RemoveAttributesOf, e));
                 }
             }
@@ -663,6 +669,8 @@ fn has(thing: Thing<'_>, name: &CStr, value: Option<&[u8]>) -> bool {
 struct Setting {
     /// It may have some of them.
     was_there: bool,
+    /// Something was to be set or removed.
+    changed: bool,
     /// The first error of an ACL, and of other attributes.
     failed_acl: Option<io::Error>,
     failed: Option<io::Error>,
@@ -691,6 +699,7 @@ impl Setting {
         if self.was_there && has(thing, name, Some(value)) {
             return;
         }
+        self.changed = true;
         match xattr::set(thing.of(), name, value) {
             Ok(()) => {}
             Err(e) if Code::of(&e) == Code::NoSpace => self.later.push((name.to_owned(), value.to_vec())),
@@ -720,24 +729,25 @@ impl Setting {
         }
     }
 
-    /// Once it has its mode.
-    fn end_after_mode(mut self, thing: Thing<'_>, lost: &mut Vec<Fault>) {
+    /// Once it has its mode. Says whether there was anything to do.
+    fn end_after_mode(mut self, thing: Thing<'_>, lost: &mut Vec<Fault>) -> bool {
         if let Some(value) = self.after_mode.take() {
             self.give(thing, CAPABILITY, &value);
             self.end(thing, lost);
         }
+        self.changed
     }
 }
 
-/// Removes what came from the directory above or was there before, and not from the source, as far as it is `foreign`: ACLs, and
+/// What came from the directory above or was there before, and not from the source, as far as it is `foreign`: ACLs, and
 /// where source and copy are to be alike in everything a person's own attributes; of a file that keeps its content also what
 /// writing into it would have taken away. What the system puts on files (labels) stays.
-fn remove_foreign(
+fn foreign_of(
     of: Of<'_>,
     buffer: &mut XattrBuffer,
     had: &[CString],
     foreign: impl Fn(&[u8]) -> bool,
-) -> io::Result<()> {
+) -> io::Result<Vec<CString>> {
     let mut found: Vec<CString> = Vec::new();
     xattr::read(
         of,
@@ -750,12 +760,13 @@ fn remove_foreign(
             Ok(())
         },
     )?;
-    found.iter().try_for_each(|name| xattr::remove(of, name))
+    Ok(found)
 }
 
-/// What sealing would change of the attributes of what is `there`, as far as an [`Info`] does not tell.
+/// What sealing would change of the attributes of `name`, as far as an [`Info`] does not tell.
 pub(super) fn differ(
-    there: Of<'_>,
+    dir: &Dir,
+    name: Name<'_>,
     src: Attributes<'_>,
     kind: Kind,
     keep: &Keep,
@@ -771,7 +782,7 @@ pub(super) fn differ(
             list.iter().map(|(name, value)| (name.to_bytes().to_vec(), value.clone())).collect()
         }
     };
-    let there = attributes(there, kind, p, p.at_dest)?;
+    let there = attributes(Of::At(dir, name), kind, p, p.at_dest)?;
     Ok(change(kind, p, (keep.strictness, &keep.alter), &source, &there))
 }
 

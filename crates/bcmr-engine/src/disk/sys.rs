@@ -4,8 +4,8 @@
 
 use super::ring::{Rings, WorkerRings};
 use super::{
-    Append, Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Kernel, Phases, Placement, Side,
-    changed, seal, tee, uncached,
+    Append, Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Kernel, Phases, Placement,
+    SealedDir, Side, changed, seal, tee, uncached,
 };
 use crate::blocks::{BLOCK_BYTES, aligned, in_pieces};
 use crate::error::{Code, Op, Reason};
@@ -197,7 +197,7 @@ impl Dirs for Sys {
         kind: Kind,
         keep: &Keep,
     ) -> io::Result<Option<Reason>> {
-        seal::differ(Of::At(dir, name), src, kind, keep)
+        seal::differ(dir, name, src, kind, keep)
     }
 
     fn dir_meant(&self, dir: &Dir, info: Info) -> io::Result<Info> {
@@ -205,15 +205,6 @@ impl Dirs for Sys {
             Privileged::Real => Ok(info),
             Privileged::Held => held_stat::meant_or_stale(Of::Handle(dir.as_fd()), info),
         }
-    }
-
-    fn dir_attributes_differ(
-        &self,
-        dir: &Dir,
-        src: Attributes<'_>,
-        keep: &Keep,
-    ) -> io::Result<Option<Reason>> {
-        seal::differ(Of::Handle(dir.as_fd()), src, Kind::Dir, keep)
     }
 
     fn read_link(&self, dir: &Dir, name: Name<'_>) -> io::Result<CString> {
@@ -231,7 +222,7 @@ impl Dirs for Sys {
         src: Attributes<'_>,
         info: &Info,
         keep: &Keep,
-    ) -> Vec<Fault> {
+    ) -> SealedDir {
         seal::dir(&mut hand.xattr, dir, src, info, keep)
     }
 

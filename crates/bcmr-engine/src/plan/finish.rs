@@ -717,9 +717,9 @@ impl Along for PlanPass<'_, '_> {
             let note = Reason::ChangedSincePlan;
             self.run.tally.warn(Error::ours(Code::SourceChanged, Op::Copy, source(), note));
         }
-        let lost =
+        let sealed =
             self.run.disk.seal_dir(&mut self.hand, &level.dst, level.src.attributes(), &info, &self.run.keep);
-        self.run.losses.tell(lost, source, || shown.clone());
+        self.run.losses.tell(sealed.lost, source, || shown.clone());
         Ok(())
     }
 }

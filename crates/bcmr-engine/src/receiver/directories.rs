@@ -332,15 +332,16 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         } else if ours || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
             // What a list comes back to is still to be written to.
             if last {
-                let is_stale = self.is_stale(pair);
+                let was = self.was_like(pair);
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
                 let keep = Keep { was_there: !ours, ..dst.keep };
-                let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
-                if lost.iter().any(Fault::may_pass) {
+                let sealed = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
+                if sealed.lost.iter().any(Fault::may_pass) {
                     self.left_unsealed(pair);
                 }
-                self.losses.tell(lost, || pair.src.node().path(), || dst.node.path());
-                if is_stale {
+                self.losses.tell(sealed.lost, || pair.src.node().path(), || dst.node.path());
+                let is_stale = |was: Info| stale_by(pair.src.info(), &was, self.policy).is_some();
+                if was.is_some_and(|was| sealed.set_attributes || is_stale(was)) {
                     self.tally.updated.fetch_add(1, Ordering::Relaxed);
                     self.tally.item(Action::Updated, 0, || (pair.src.node().path(), dst.node.path()));
                 }
@@ -358,16 +359,12 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         }
     }
 
-    /// Whether a directory that was there lacked attributes of its source, before anything came into it.
-    fn is_stale(&self, pair: &Slot<S, D>) -> bool {
+    /// What a directory that was there is meant to be, before it is sealed; where it is told that it was brought up to date.
+    fn was_like(&self, pair: &Slot<S, D>) -> Option<Info> {
         let dst = &pair.dst;
-        if !self.policy.mirror.is_on() || dst.made_by != MadeBy::Others || dst.made_first {
-            return false;
-        }
+        let tells = self.policy.mirror.is_on() && dst.made_by == MadeBy::Others && !dst.made_first;
         // What cannot be read is told as it is sealed.
-        let Ok(was) = self.disk.dir_meant(&dst.dir, dst.info) else { return false };
-        let differ = || self.disk.dir_attributes_differ(&dst.dir, pair.src.attributes(), &dst.keep);
-        stale_by(pair.src.info(), &was, self.policy).is_some() || matches!(differ(), Ok(Some(_)))
+        if tells { self.disk.dir_meant(&dst.dir, dst.info).ok() } else { None }
     }
 
     /// Names were made in `dir`, or found, that are not known to be on stable storage.

@@ -222,7 +222,7 @@ impl Single {
             return vec![Fault::os(Side::Dest, Op::SetModeOf, e)];
         }
         let keep = Keep { default_acl: keep.default_acl && bare.is_none(), ..*keep };
-        self.disk.seal_dir(&mut self.hand, dir, src, info, &keep)
+        self.disk.seal_dir(&mut self.hand, dir, src, info, &keep).lost
     }
 
     /// Another name for what is there. `only_new`: EEXIST when that name is taken.

@@ -595,7 +595,8 @@ impl Mover<'_> {
             was_there: false,
         };
         let disk = Sys::new();
-        disk.seal_dir(&mut disk.hand(), dst, Attributes::Dir(&src.dir), &Info { mode, ..src.info }, &keep)
+        let info = Info { mode, ..src.info };
+        disk.seal_dir(&mut disk.hand(), dst, Attributes::Dir(&src.dir), &info, &keep).lost
     }
 
     fn merge_one(
