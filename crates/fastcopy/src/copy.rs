@@ -769,8 +769,7 @@ pub fn pays_to_preallocate(dst: BorrowedFd<'_>) -> bool {
 /// says what fits: it does not where blocks may be compressed, or where we do not know.
 #[must_use]
 pub fn stores_every_byte(dst: BorrowedFd<'_>) -> bool {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    pays_to_preallocate(dst) || rustix::fs::fstatfs(dst).is_ok_and(|fs| { fs.f_type } == TMPFS_MAGIC)
+    matches!(ask_target(dst), Target::Preallocate | Target::Memory)
 }
 
 /// `fstatfs(fd)`: what kind of filesystem the target is on.
@@ -784,7 +783,8 @@ fn ask_target(dst: BorrowedFd<'_>) -> Target {
         // NFS, SMB (three of its names), Ceph, FUSE, AFS, 9P, Lustre.
         0x6969 | 0x517B | 0xFE53_4D42 | 0xFF53_4D42 | 0x00C3_6400 | 0x6573_5546 | 0x5346_414F
         | 0x0102_1997 | 0x0BD0_0BD0 => Target::Remote,
-        // Among them tmpfs, where taking memory first keeps all threads but one waiting and saves the writes nothing.
+        // tmpfs: taking memory first saves the writes nothing.
+        0x0102_1994 => Target::Memory,
         _ => Target::Plain,
     }
 }

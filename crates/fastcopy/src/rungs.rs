@@ -76,6 +76,8 @@ pub(crate) enum Target {
     /// Local, and sharing a block takes less time than writing it, however small the file: btrfs. Preallocation has a price
     /// there, too, as what is preallocated is not compressed.
     Share,
+    /// Memory: each byte takes room of its own, and preallocation keeps all threads but one waiting. tmpfs.
+    Memory,
     /// Local or unknown; preallocation has no known use.
     Plain,
     /// The bytes may never need to come here: `copy_file_range` is asked of the server before anything else.
