@@ -105,16 +105,42 @@ pub(crate) fn below_by(
     first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Refuses a directory that is never removed: the root, the current directory and what holds it.
+/// Refuses a directory that is never removed: the root, the current directory and what holds it, and a mount point.
 ///
 /// # Errors
 /// It is one of those, or that cannot be found out.
 pub(crate) fn guard(dir: &Dir, shown: &Path) -> Result<(), Error> {
-    let id = dir.info().map_err(|e| Error::os(Op::Stat, shown, e))?.id();
-    match Protected::find()?.reason(id) {
+    let place = Place::of(dir).map_err(|e| Error::os(Op::Stat, shown, e))?;
+    let why = Protected::find()?.reason(place.id());
+    match why.or_else(|| (place.mount_root == Some(true)).then_some(MOUNT_POINT)) {
         Some(why) => Err(Error::ours(Code::Refused, Op::Remove, shown, why)),
         None => Ok(()),
     }
+}
+
+/// Why a directory found in one of the device `above` is not removed, nor anything in it, if so.
+pub(crate) fn beyond(place: &Place, above: u64) -> Option<Reason> {
+    match place.mount_root {
+        Some(true) => Some(MOUNT_POINT),
+        _ => (place.dev != above).then_some(Reason::OtherFileSystem),
+    }
+}
+
+/// The directory that `names` lead to from `top`, opened one name at a time and through no link. `Err` inside: something is
+/// mounted on the way, or begins there.
+pub(crate) fn reach<'n>(
+    top: &Dir,
+    names: impl Iterator<Item = Name<'n>>,
+) -> io::Result<std::result::Result<Dir, Reason>> {
+    let device = Place::of(top)?.dev;
+    let mut dir = top.try_clone()?;
+    for name in names {
+        dir = dir.open_dir(name)?;
+        if let Some(why) = beyond(&Place::of(&dir)?, device) {
+            return Ok(Err(why));
+        }
+    }
+    Ok(Ok(dir))
 }
 
 /// How [`named`] works.
@@ -768,9 +794,7 @@ impl<'r> RemoveWorker<'r> {
                 let refusal = match run.protected.reason(place.id()) {
                     Some(why) => Some(why),
                     None if !run.request.one_file_system => None,
-                    None if place.mount_root == Some(true) => Some(MOUNT_POINT),
-                    None if place.dev != parent.id.0 => Some(Reason::OtherFileSystem),
-                    None => None,
+                    None => beyond(&place, parent.id.0),
                 };
                 match refusal {
                     None => match run.unseal(dir, unreadable) {

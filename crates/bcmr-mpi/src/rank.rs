@@ -185,7 +185,8 @@ impl Work<'_> {
             for task in ordered {
                 let done = match task {
                     Task::Walk(walk) => {
-                        Report::Found(api::walk_part(&self.plan_request(0), &walk, self.watch()))
+                        let (request, verb) = (self.plan_request(0), self.job.args.verb);
+                        Report::Found(api::walk_part(&request, verb, &walk, self.watch()))
                     }
                     Task::Shard(shard, share) => Report::Did { shard, outcome: self.shard(shard, &share) },
                 };

@@ -177,7 +177,9 @@ impl<'a> SourceThere<'a> {
         policy: &CopyPolicy,
         to: &dyn TakeListener,
     ) -> Result<Summary> {
-        let (mut policy, here, request) = (taking(policy), (place, None), Request::SoughtBelow(base, names));
+        // Through nothing that is mounted there.
+        let mut policy = CopyPolicy { one_file_system: true, ..taking(policy) };
+        let (here, request) = ((place, None), Request::SoughtBelow(base, names));
         self.get(request, here, &mut policy, Purpose::Copy, |transfer, reply, get| {
             let what = transfer.what.clone();
             let taker = Taker::new(Tally::new(self.watch), reply, what, to);

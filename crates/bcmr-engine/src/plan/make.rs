@@ -99,7 +99,7 @@ pub fn plan_together(
     let (all, linked) = (Sorter::new(&folder.dir), Sorter::new(&folder.dir));
     let (summary, dirs, names, mut bytes) = {
         let dev = from.info().dev;
-        let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::First), dev, policy);
+        let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::First), dev, (verb, policy));
         let mut summary = match &from {
             PlanSource::Here(src) => {
                 let place = Place {

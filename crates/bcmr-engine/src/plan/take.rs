@@ -6,7 +6,7 @@
 use super::along::{Along, along};
 use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
-use super::places::{below, the_planned_source};
+use super::places::the_planned_source;
 use super::requests::Finished;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary};
@@ -15,7 +15,7 @@ use crate::remove;
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{Info, Kind, Place};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -59,8 +59,14 @@ impl Taking<'_> {
             if names.peek().is_none() {
                 continue;
             }
-            let from = match below(self.top, &dir.path) {
-                Ok(from) => from,
+            let way: Vec<NameBuf> = dir.path.split(|b| *b == b'/').filter_map(NameBuf::new).collect();
+            let from = match remove::reach(self.top, way.iter().map(NameBuf::as_name)) {
+                Ok(Ok(from)) => from,
+                Ok(Err(why)) => {
+                    self.tally.fail(Error::ours(Code::Refused, Op::Remove, shown, why));
+                    whole = false;
+                    continue;
+                }
                 // The end of an earlier plan, or another program, has taken all of it away.
                 Err(e) if is_gone(&e) => continue,
                 Err(e) => {
@@ -102,12 +108,17 @@ impl Taking<'_> {
 struct Emptying<'t> {
     path: &'t Path,
     tally: &'t Tally<'t>,
+    /// Something in the top stays, which was told.
+    keeps_top: bool,
 }
 
 /// A directory that is to go, where it is still there.
 struct EmptiedDir {
     dir: Option<Dir>,
+    dev: u64,
     name: Option<NameBuf>,
+    /// Something in it stays, which was told: so it does too, and that is no further failure.
+    stays: bool,
 }
 
 impl Emptying<'_> {
@@ -115,14 +126,39 @@ impl Emptying<'_> {
         self.path.join(OsStr::from_bytes(path))
     }
 
-    fn remove(&self, above: &Dir, name: Name<'_>, shown: PathBuf) {
+    /// Whether it is gone.
+    fn remove(&self, above: &Dir, name: Name<'_>, shown: PathBuf) -> bool {
         match above.remove_dir(name) {
-            Err(e) if !is_gone(&e) => self.tally.fail(Error::os(Op::RemoveDirectory, shown, e)),
+            Err(e) if !is_gone(&e) => {
+                self.tally.fail(Error::os(Op::RemoveDirectory, shown, e));
+                return false;
+            }
             Err(_) => {}
             Ok(()) => {
                 self.tally.dirs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 self.tally.item(Action::Removed, 0, || (PathBuf::new(), shown));
             }
+        }
+        true
+    }
+
+    /// Opens a directory that is to go. `None`: it is gone.
+    ///
+    /// # Errors
+    /// It stays.
+    fn open(&self, above: &EmptiedDir, path: &[u8], name: &NameBuf, of: &Version) -> Result<Option<Dir>> {
+        let Some(parent) = &above.dir else { return Ok(None) };
+        let opened = parent.open_dir(name.as_name()).and_then(|dir| Ok((Place::of(&dir)?, dir.info()?, dir)));
+        let (place, info, dir) = match opened {
+            Ok(opened) => opened,
+            Err(e) if is_gone(&e) => return Ok(None),
+            Err(e) => return Err(Error::os(Op::OpenDirectory, self.shown(path), e)),
+        };
+        let refused = |code, why: Reason| Err(Error::ours(code, Op::Remove, self.shown(path), why));
+        match remove::beyond(&place, above.dev) {
+            Some(why) => refused(Code::Refused, why),
+            None if is_planned(of, &info) => Ok(Some(dir)),
+            None => refused(Code::SourceChanged, Reason::ChangedWhileTaken),
         }
     }
 }
@@ -141,25 +177,15 @@ impl Along for Emptying<'_> {
         name: &NameBuf,
         version: &Version,
     ) -> Result<EmptiedDir> {
-        let opened = above.dir.as_ref().map(|dir| {
-            let dir = dir.open_dir(name.as_name())?;
-            Ok((dir.info()?, dir))
-        });
-        let dir = match opened {
-            None => None,
-            Some(Ok((info, dir))) if is_planned(version, &info) => Some(dir),
-            Some(Ok(_)) => {
-                let why = Reason::ChangedWhileTaken;
-                self.tally.fail(Error::ours(Code::SourceChanged, Op::Remove, self.shown(path), why));
-                None
-            }
-            Some(Err(e)) if is_gone(&e) => None,
-            Some(Err(e)) => {
-                self.tally.fail(Error::os(Op::OpenDirectory, self.shown(path), e));
-                None
+        let opened = self.open(above, path, name, version);
+        let (dir, stays) = match opened {
+            Ok(dir) => (dir, false),
+            Err(e) => {
+                self.tally.fail(e);
+                (None, true)
             }
         };
-        Ok(EmptiedDir { dir, name: Some(name.clone()) })
+        Ok(EmptiedDir { dir, dev: above.dev, name: Some(name.clone()), stays })
     }
 
     fn entry(&mut self, _: &mut EmptiedDir, _: &[u8], _: &PlannedEntry, _: LandedEntry) -> Result<()> {
@@ -167,10 +193,15 @@ impl Along for Emptying<'_> {
     }
 
     fn leave(&mut self, level: EmptiedDir, path: &[u8], above: Option<&mut EmptiedDir>) -> Result<()> {
-        let above = above.and_then(|above| above.dir.as_ref());
-        if let (Some(_), Some(above), Some(name)) = (&level.dir, above, &level.name) {
-            self.remove(above, name.as_name(), self.shown(path));
+        let mut stays = level.stays;
+        let Some(above) = above else {
+            self.keeps_top = stays;
+            return Ok(());
+        };
+        if let (false, Some(_), Some(parent), Some(name)) = (stays, &level.dir, &above.dir, &level.name) {
+            stays = !self.remove(parent, name.as_name(), self.shown(path));
         }
+        above.stays |= stays;
         Ok(())
     }
 }
@@ -189,14 +220,17 @@ pub(super) fn end(
         Err(e) if is_gone(&e) => None,
         Err(e) => return Err(Error::os(Op::OpenDirectory, &path, e)),
     };
+    let mut dev = 0;
     if let Some(top) = &top {
         the_planned_source(top, header)?;
         remove::guard(top, &path)?;
+        dev = Place::of(top).map_err(|e| Error::os(Op::Stat, &path, e))?.dev;
     }
-    let mut emptying = Emptying { path: &path, tally };
+    let mut emptying = Emptying { path: &path, tally, keeps_top: false };
     let is_there = top.is_some();
-    let counts = along((folder, header, plan), EmptiedDir { dir: top, name: None }, &mut emptying)?;
-    if is_there {
+    let top = EmptiedDir { dir: top, dev, name: None, stays: false };
+    let counts = along((folder, header, plan), top, &mut emptying)?;
+    if is_there && !emptying.keeps_top {
         let place = super::places::spot(&path, Op::Remove)?;
         emptying.remove(&place.place.dir, place.name.as_name(), path.clone());
     }

@@ -5,7 +5,7 @@
 
 use super::folder::{PlanFolder, open_run, run_file};
 use super::others::{FoundRun, GivenTo, OtherWalkers, WalkedPart};
-use super::requests::PlanRequest;
+use super::requests::{PlanRequest, PlanVerb};
 use super::sorter::Sorter;
 use super::walk::{Collector, FoundTotals};
 use crate::error::{Error, Op, Reason, Result};
@@ -21,15 +21,25 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Walks what it is given of a plan's source, where another process makes the plan: [`plan_together`](super::plan_together).
 /// What went wrong is told.
-pub fn walk_part(request: &PlanRequest, others: &dyn OtherWalkers, watch: Watch<'_>) -> WalkedPart {
-    part(request, others, watch).unwrap_or_else(|e| {
+pub fn walk_part(
+    request: &PlanRequest,
+    verb: PlanVerb,
+    others: &dyn OtherWalkers,
+    watch: Watch<'_>,
+) -> WalkedPart {
+    part(request, verb, others, watch).unwrap_or_else(|e| {
         let ended = Some(e.code);
         watch.front.event(Event::Failed(e));
         WalkedPart { failed: 1, ended, ..WalkedPart::default() }
     })
 }
 
-fn part(request: &PlanRequest, others: &dyn OtherWalkers, watch: Watch<'_>) -> Result<WalkedPart> {
+fn part(
+    request: &PlanRequest,
+    verb: PlanVerb,
+    others: &dyn OtherWalkers,
+    watch: Watch<'_>,
+) -> Result<WalkedPart> {
     let PlanRequest { source, out, policy, .. } = request;
     let filter = Filter::new(&policy.filter)?;
     let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
@@ -43,7 +53,8 @@ fn part(request: &PlanRequest, others: &dyn OtherWalkers, watch: Watch<'_>) -> R
         created_names: Arc::default(),
         made_first: false,
     };
-    let collector = Collector::new(watch, (&all, &linked), (others, GivenTo::Any), src.info.dev, policy);
+    let collector =
+        Collector::new(watch, (&all, &linked), (others, GivenTo::Any), src.info.dev, (verb, policy));
     collector.walk(&src, place, policy, &filter, source)?;
     let Summary { failed, cancelled, .. } = collector.tally().summary();
     let FoundTotals { dirs, names, bytes } = &collector.found;
@@ -98,7 +109,7 @@ pub(super) fn adopt(
 #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
-    use crate::api::{Nothing, PlanMade, PlanVerb, Shards, plan_for, plan_together};
+    use crate::api::{Nothing, PlanMade, Shards, plan_for, plan_together};
     use crate::error::Code;
     use crate::event::{Cancel, Progress};
     use crate::plan::format::PlanHeader;
@@ -193,7 +204,7 @@ mod tests {
             let walks = scope.spawn(move || {
                 let got = Mutex::new(taken.iter().collect());
                 let second = Keeps { got, loses: loses.then(|| top.join("src")) };
-                let part = walk_part(&request(top, out), &second, watch);
+                let part = walk_part(&request(top, out), PlanVerb::Copy, &second, watch);
                 tell.send(part).unwrap();
                 part
             });

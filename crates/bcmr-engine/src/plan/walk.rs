@@ -4,6 +4,7 @@
 
 use super::format::Version;
 use super::others::{GivenTo, OtherWalkers};
+use super::requests::PlanVerb;
 use super::sorter::Sorter;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
@@ -22,7 +23,7 @@ use crate::verbs::local::{Walk, WalkDestination, WalkHold, WalkTask, WalkWorker}
 use crate::verbs::operands::{Dest, Operand, Place};
 use bcmr_wire::bytes::ByteReader;
 use fastcopy::dir::Name;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{self, Info, Kind};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,8 @@ pub(super) struct Collector<'a> {
     /// The device of the source.
     dev: u64,
     one_file_system: bool,
+    /// What is found is to go: what is mounted below the source is not gone into, even of its own file system.
+    is_removal: bool,
 }
 
 /// What sorts entries: directory after directory, each before those in it, and in each the names in order. Components cannot
@@ -112,13 +115,26 @@ impl<'a> Collector<'a> {
         (all, linked): (&'a Sorter<'a>, &'a Sorter<'a>),
         (others, takes): (&'a dyn OtherWalkers, GivenTo),
         dev: u64,
-        policy: &CopyPolicy,
+        (verb, policy): (PlanVerb, &CopyPolicy),
     ) -> Collector<'a> {
         let claims = Claims::new(Meeting::Never);
         let (found, failed) = (FoundTotals::default(), Mutex::default());
         let one_file_system = policy.one_file_system;
+        let is_removal = verb == PlanVerb::Remove;
         let tally = Tally::new(watch);
-        Collector { tally, claims, all, linked, found, failed, others, takes, dev, one_file_system }
+        Collector {
+            tally,
+            claims,
+            all,
+            linked,
+            found,
+            failed,
+            others,
+            takes,
+            dev,
+            one_file_system,
+            is_removal,
+        }
     }
 
     /// Walks what is given to this process of `src`, which was typed as `path`.
@@ -279,16 +295,20 @@ impl Destination<SourceDir> for Collector<'_> {
         entry: DirEntry<'_>,
         by: Entering,
     ) -> Result<Option<()>> {
+        let is_mounted = self.is_removal && {
+            let place = meta::Place::of(&src.dir).map_err(|e| Error::os(Op::Stat, src.node.path(), e))?;
+            place.mount_root == Some(true)
+        };
         // The process that listed the directory above has kept what leads to a name that was given.
         if by == Entering::List {
-            return Ok(Some(()));
+            return Ok((!is_mounted).then_some(()));
         }
         if self.is_for_first(&src.info) && !self.one_file_system {
             self.give(&above.src.node, entry.name, GivenTo::First);
             return Ok(None);
         }
         self.keep(&above.src.node, &[(entry.name, src.info)]);
-        Ok(Some(()))
+        Ok((!is_mounted).then_some(()))
     }
 
     fn release(&self, (): &mut (), hold: WalkHold<Self>) {

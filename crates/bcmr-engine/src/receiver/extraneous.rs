@@ -566,15 +566,11 @@ impl Plan {
 /// It is another one by now, or another file system is mounted on the way.
 fn reach(root: &Dir, at: &Below) -> Result<Dir> {
     let fail = |op: Op| move |e| Error::os(op, at.node.path(), e);
-    let device = Place::of(root).map_err(fail(Op::Stat))?.dev;
-    let mut dir = root.try_clone().map_err(fail(Op::OpenDirectory))?;
-    for name in at.node.names() {
-        dir = dir.open_dir(name.as_name()).map_err(fail(Op::OpenDirectory))?;
-        let place = Place::of(&dir).map_err(fail(Op::Stat))?;
-        if place.mount_root == Some(true) || place.dev != device {
-            return Err(Error::ours(Code::Refused, Op::DeleteIn, at.node.path(), Reason::IsMountPoint));
-        }
-    }
+    let names = at.node.names();
+    let reached = remove::reach(root, names.into_iter().map(NameBuf::as_name));
+    let dir = reached
+        .map_err(fail(Op::OpenDirectory))?
+        .map_err(|why| Error::ours(Code::Refused, Op::DeleteIn, at.node.path(), why))?;
     if Place::of(&dir).map_err(fail(Op::Stat))?.id() != at.id {
         return Err(Error::ours(Code::Refused, Op::DeleteIn, at.node.path(), Reason::AnotherDirectoryThere));
     }

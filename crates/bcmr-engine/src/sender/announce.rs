@@ -18,7 +18,7 @@ use crate::sender::sending::{Sending, WorkerBuffers};
 use crate::sender::walk::SourceDir;
 use bcmr_wire::message::Message;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
-use fastcopy::meta::Kind;
+use fastcopy::meta::{Kind, Place};
 use fastcopy::xattr::Of;
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -535,7 +535,12 @@ impl<'s, 'a> Announcer<'s, 'a> {
         if leaves_out(self.sending, Some(above), &src, name, true) {
             return Ok(None);
         }
-        let Some((place, _)) = self.child(above, name)? else { return Ok(None) };
+        let Some((place, src)) = self.child(above, name)? else { return Ok(None) };
+        if let Some(e) = not_taken_through(self.sending, &src) {
+            self.sending.fail(Some(&place), e)?;
+            self.sending.schedule.release(&place);
+            return Ok(None);
+        }
         if extent != Extent::All {
             place.mark_incomplete();
         }
@@ -573,6 +578,22 @@ fn leaves_out(
         sending.left_out(place, src, name);
     }
     out
+}
+
+/// Why names below a directory are not taken away, where only those of one file system are: something is mounted on it, be it
+/// of the same device.
+fn not_taken_through(sending: &Sending<'_>, src: &SourceDir) -> Option<Error> {
+    let policy = sending.push.policy;
+    if !policy.leaving.goes() || !policy.one_file_system {
+        return None;
+    }
+    match Place::of(&src.dir) {
+        Ok(place) if place.mount_root == Some(true) => {
+            Some(Error::ours(Code::Refused, Op::Remove, src.node.path(), Reason::IsMountPoint))
+        }
+        Ok(_) => None,
+        Err(e) => Some(Error::os(Op::Stat, src.node.path(), e)),
+    }
 }
 
 /// Opens a directory without keeping those above it open.

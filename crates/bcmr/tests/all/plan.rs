@@ -914,6 +914,44 @@ fn a_removal_in_shards_takes_what_was_planned() {
     }
 }
 
+/// What is mounted below what is removed stays, as for `remove -r`: whether it was there when the plan was made, or came later.
+#[test]
+fn a_removal_in_shards_goes_through_no_mount() {
+    needs!(is_root(), "mounting needs root");
+    let site = Site::new();
+    for (shards, late) in [(1, false), (2, true)] {
+        site.tmp.file("other/precious", "stays");
+        for name in ["src/a", "src/d/b", "src/d/m/sub/precious", "src/d/e/c"] {
+            site.tmp.file(name, "goes");
+        }
+        std::fs::hard_link(site.p("src/d/m/sub/precious"), site.tmp.dir("other/sub").join("precious"))
+            .unwrap();
+        let mount = || Mount::bind(&site.p("other"), &site.p("src/d/m"));
+        let early = if late { None } else { Some(mount()) };
+        site.run(&format!("plan --verb remove src --out p --shards {shards}")).ok();
+        let Ok(mounted) = early.unwrap_or_else(mount) else {
+            return skipped("a removal that goes through no mount", "there are no mounts");
+        };
+        let shard = site.run("shard p --all");
+        let said = "src/d/m': it is a mount point";
+        if late {
+            shard.code(8).says("src/d/m/sub': it is a mount point");
+            site.run("finish p").code(1);
+        } else {
+            shard.ok();
+            let end = site.run("finish p").code(8).says(said);
+            assert!(!end.err.contains("not empty") && !end.err.contains("busy"), "{}", end.err);
+        }
+        assert!(site.p("other/precious").exists() && site.p("other/sub/precious").exists(), "late: {late}");
+        assert!(!site.p("src/a").exists() && !site.p("src/d/e/c").exists());
+        site.run("plan --verb remove src/d/m --out q").code(8).says(said);
+        drop(mounted);
+        for name in ["p", "src", "other"] {
+            std::fs::remove_dir_all(site.p(name)).unwrap();
+        }
+    }
+}
+
 /// Every command of docs/many-machines.md does what it says: each block of them is run in a place of its own.
 #[test]
 fn the_commands_of_the_document_work() {

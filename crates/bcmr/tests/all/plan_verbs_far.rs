@@ -692,6 +692,23 @@ fn a_removal_in_shards_on_another_machine_takes_what_was_planned() {
     assert_no_litter(site.tmp.path());
 }
 
+/// What is mounted below what is removed stays there as well.
+#[test]
+fn a_removal_on_another_machine_goes_through_no_mount() {
+    needs!(is_root(), "mounting needs root");
+    let (far, site) = (Far::pipe(), Site::new());
+    site.tmp.file("src/a", "goes");
+    site.tmp.file("other/sub/precious", "stays");
+    site.tmp.dir("src/m");
+    let Ok(mounted) = Mount::bind(&site.p("other"), &site.p("src/m")) else {
+        return skipped("a removal on another machine that goes through no mount", "there are no mounts");
+    };
+    removal(&far, &site, 1).ok();
+    site.over(&far, "shard", "p --all").run().code(8).says("src/m': it is a mount point");
+    assert!(site.p("other/sub/precious").exists() && !site.p("src/a").exists());
+    drop(mounted);
+}
+
 /// What is never removed, however it is called; and a source that is another one by now.
 #[test]
 fn a_removal_on_another_machine_is_guarded() {
