@@ -63,8 +63,25 @@ pub(super) enum FileEnd {
 /// Copies it.
 pub(super) fn copy(copier: &mut Copier<'_>, file: &File<'_>) -> FileEnd {
     match opened(copier, file) {
-        Ok((source, info)) => land_file(copier, file, &source, &info),
+        Ok((source, info)) if has_come(copier, file, &source, &info) => {
+            land_file(copier, file, &source, &info)
+        }
+        Ok(_) => FileEnd::Done(false),
         Err(fine) => FileEnd::Done(fine),
+    }
+}
+
+/// Waits for what a FIFO or a device gives, so that nothing happens to what is there before there is something to take its
+/// place. What goes into another FIFO or device waits for nothing: who writes may be waiting for the reader.
+fn has_come(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) -> bool {
+    let is_into_special = file.there.is_some_and(|there| there.kind.is_special());
+    if !info.kind.is_special() || is_into_special || copier.options.content != Content::Copied {
+        return true;
+    }
+    let src = &file.src.shown;
+    match stream::has_come(source, src, &copier.options.cancel) {
+        Ok(come) => come,
+        Err(e) => copier.fail(What::Read, src, Noted::why(e.source, e.note, e.code)),
     }
 }
 

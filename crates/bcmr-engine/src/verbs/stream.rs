@@ -4,7 +4,7 @@
 //! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
 
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Event, Front, HearingFront, Summary, Watch};
+use crate::event::{Action, Cancel, Event, Front, HearingFront, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target, Verify};
 use crate::tally::Tally;
 use crate::verbs::look;
@@ -237,12 +237,7 @@ pub(crate) fn pour(
     watch: Watch<'_>,
 ) -> Result<u64> {
     let (mut room, mut bytes) = (vec![0; PIECE_BYTES], 0);
-    while !watch.cancel.is_set() {
-        // A FIFO that was opened before it has a writer has not ended: it says nothing at all.
-        let ready = poll::readable(&[from.as_fd()], LOOK).map_err(|e| Error::os(Op::Read, src, e))?;
-        if !ready.contains(&true) {
-            continue;
-        }
+    while has_come(&*from, src, watch.cancel)? {
         let got = match from.read(&mut room) {
             Ok(0) => break,
             Ok(got) => got,
@@ -255,4 +250,16 @@ pub(crate) fn pour(
         watch.progress.bytes_done.fetch_add(got as u64, Ordering::Relaxed);
     }
     Ok(bytes)
+}
+
+/// Waits until there is something to read, or the end. `false`: the user wants to stop.
+pub(crate) fn has_come(from: &impl AsFd, src: &Path, cancel: &Cancel) -> Result<bool> {
+    while !cancel.is_set() {
+        // A FIFO that was opened before it has a writer has not ended: it says nothing at all.
+        let ready = poll::readable(&[from.as_fd()], LOOK).map_err(|e| Error::os(Op::Read, src, e))?;
+        if ready.contains(&true) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -642,6 +642,47 @@ fn a_stream_takes_the_room_of_one_file() {
     assert!(std::fs::read(small.path().join("holes")).unwrap() == holes);
 }
 
+/// Nothing happens to a file before there is something to take the place of what it has.
+#[test]
+fn a_file_is_not_emptied_for_a_stream_that_says_nothing() {
+    let tmp = Tmp::for_others();
+    chmod(tmp.path(), 0o777);
+    mkfifo(&tmp.p("fifo"));
+    chmod(&tmp.p("fifo"), 0o666);
+    tmp.file("linked", "old");
+    std::fs::hard_link(tmp.p("linked"), tmp.p("other")).unwrap();
+    chmod(&tmp.file("unwritable", "old"), 0o444);
+    chmod(&tmp.file("plain", "old"), 0o666);
+    let has_fifo_open = |pid: u32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        open.into_iter().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|path| path == tmp.p("fifo")))
+    };
+    for (user, options, name) in [
+        (None, &["cp"][..], "plain"),
+        (None, &["cp", "-p"], "plain"),
+        (None, &["cp"], "linked"),
+        (None, &["cp", "-r", "--copy-contents"], "plain"),
+        (Some(65534), &["cp", "-f"], "unwritable"),
+    ] {
+        if user.is_some() && !is_root() {
+            continue;
+        }
+        let args = options.iter().copied().chain(["fifo", name]);
+        let line = user.map_or_else(|| bcmr(args.clone()), |id| bcmr_as(id, &tmp, args.clone()));
+        let mut running = line.cwd(tmp.path()).start();
+        while !has_fifo_open(running.pid()) && !running.is_over() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        running.signal(rustix::process::Signal::INT);
+        assert_eq!(running.wait().code(1002).err, "", "{options:?}");
+        assert_eq!(read(&tmp.p(name)), "old", "{options:?} {name}");
+    }
+    let running = gnu(&tmp, ["cp", "fifo", "plain"]).start();
+    std::fs::write(tmp.p("fifo"), "new content").unwrap();
+    running.wait().ok();
+    assert_eq!(read(&tmp.p("plain")), "new content");
+}
+
 /// Runs a line, and takes a name as soon as the run has made something in `dir`.
 fn taken_meanwhile(line: Line, dir: &Path, take: &dyn Fn()) -> Ran {
     let before = names(dir).len();
