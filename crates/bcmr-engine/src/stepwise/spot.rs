@@ -158,7 +158,11 @@ impl Spot {
     pub(super) fn open_dir(&self, follow: bool) -> io::Result<Dir> {
         let folder = self.folder()?;
         match self.name.as_ref().map(NameBuf::as_name) {
-            None => folder.dir.reopen(),
+            // Enough to work in, where it may not be read.
+            None => match folder.dir.reopen() {
+                Err(e) if e.raw_os_error() == Some(errno::EACCES) => folder.dir.try_clone(),
+                opened => opened,
+            },
             Some(name) if follow || self.slash => folder.dir.open_dir_following(name),
             Some(name) => folder.dir.open_dir(name),
         }

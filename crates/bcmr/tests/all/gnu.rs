@@ -683,6 +683,42 @@ fn a_file_is_not_emptied_for_a_stream_that_says_nothing() {
     assert_eq!(read(&tmp.p("plain")), "new content");
 }
 
+/// Where anybody may put things and only its owner may look, things are put.
+#[test]
+fn a_directory_that_may_not_be_read_takes_what_is_brought() {
+    needs!(is_root(), "only root becomes another user");
+    let tmp = Tmp::for_others();
+    chmod(tmp.path(), 0o777);
+    tmp.file("s/f", "content");
+    for dot in ["s", "s/f"] {
+        std::os::unix::fs::chown(tmp.p(dot), Some(65534), Some(65534)).unwrap();
+    }
+    for (at, words) in [
+        &["cp", "-r", "s/.", "drop"][..],
+        &["cp", "-a", "s/.", "drop"],
+        &["cp", "-rl", "s/.", "drop"],
+        &["cp", "-rn", "s/.", "drop/"],
+        &["cp", "-rT", "s", "drop"],
+        &["cp", "-r", "s/.", "drop/."],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let drop = tmp.dir("drop");
+        chmod(&drop, 0o1733);
+        let ran = bcmr_as(65534, &tmp, words).cwd(tmp.path()).run();
+        // Only what is kept of the directory itself may be refused, as it is another user's.
+        assert_eq!(ran.code, i32::from(at == 1), "{words:?} {ran:?}");
+        assert!(!ran.err.contains("create"), "{words:?} {ran:?}");
+        assert_eq!(read(&drop.join("f")), "content", "{words:?}");
+        std::fs::remove_dir_all(&drop).unwrap();
+    }
+    // It stays one that cannot be listed.
+    chmod(&tmp.dir("drop"), 0o1733);
+    let ran = bcmr_as(65534, &tmp, ["cp", "-r", "drop/.", "o"]).cwd(tmp.path()).run().code(1);
+    assert_eq!(ran.err, "cp: cannot access 'drop/.': Permission denied\n");
+}
+
 /// Runs a line, and takes a name as soon as the run has made something in `dir`.
 fn taken_meanwhile(line: Line, dir: &Path, take: &dyn Fn()) -> Ran {
     let before = names(dir).len();
