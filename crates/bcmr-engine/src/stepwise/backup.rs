@@ -18,9 +18,14 @@ fn number_of(name: &[u8], entry: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()
 }
 
+/// The highest number of a backup of `name` there. Where a directory may not be listed none is known, as with GNU's.
 fn highest(dir: &Dir, name: &[u8]) -> io::Result<u64> {
+    let dir = match dir.reopen() {
+        Err(e) if e.raw_os_error() == Some(errno::EACCES) => return Ok(0),
+        opened => opened?,
+    };
     let mut most = 0;
-    dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
+    dir.list(&mut ListBuffer::new(), |entry| {
         most = most.max(number_of(name, entry.name.bytes()).unwrap_or(0));
         true
     })?;
@@ -43,22 +48,23 @@ fn with_ending(name: &[u8], ending: &[u8], bytes_max: usize) -> (Vec<u8>, bool) 
 /// What a backup is called.
 pub(super) struct BackupName {
     pub(super) spot: Spot,
-    /// It is a numbered one, which replaces none.
-    pub(super) only_new: bool,
+    /// Its number, if it has one: then it replaces none.
+    pub(super) number: Option<u64>,
     /// Trying once more would give the same.
     pub(super) is_cut: bool,
 }
 
-/// The name that `dst` is kept under.
-pub(super) fn name_for(dst: &Spot, options: &Options) -> io::Result<BackupName> {
+/// The name that `dst` is kept under. A number is one above `taken`, which are known to be there.
+pub(super) fn name_for(dst: &Spot, options: &Options, taken: u64) -> io::Result<BackupName> {
     let (folder, name) = dst.place(errno::EBUSY)?;
     let numbered = match options.backup {
         Backup::None | Backup::Simple => None,
         Backup::Numbered => Some(highest(&folder.dir, name.bytes())?),
         Backup::Existing => Some(highest(&folder.dir, name.bytes())?).filter(|most| *most > 0),
     };
-    let ending = match numbered {
-        Some(most) => format!(".~{}~", most.saturating_add(1)).into_bytes(),
+    let number = numbered.map(|most| most.max(taken).saturating_add(1));
+    let ending = match number {
+        Some(number) => format!(".~{number}~").into_bytes(),
         None => options.suffix.clone(),
     };
     // Where GNU's looks for numbered ones it has one byte less.
@@ -68,7 +74,7 @@ pub(super) fn name_for(dst: &Spot, options: &Options) -> io::Result<BackupName> 
     // What stands in front of the name is shown as it was typed.
     let parent = parent_shown(&dst.shown).as_os_str().as_bytes();
     let shown = PathBuf::from(OsStr::from_bytes(&[parent, kept.bytes()].concat()));
-    Ok(BackupName { spot: dst.sibling(&kept, shown), only_new: numbered.is_some(), is_cut })
+    Ok(BackupName { spot: dst.sibling(&kept, shown), number, is_cut })
 }
 
 /// Whether making a simple backup of `dst` would take the source's own name.

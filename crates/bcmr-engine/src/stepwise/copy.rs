@@ -426,8 +426,11 @@ impl Copier<'_> {
         if dst.is_link_with_slash() {
             return Err(io::Error::from_raw_os_error(errno::ENOTDIR));
         }
+        let mut taken = 0;
         loop {
-            let backup::BackupName { spot: kept, only_new, is_cut } = backup::name_for(dst, self.options)?;
+            let name = backup::name_for(dst, self.options, taken)?;
+            let backup::BackupName { spot: kept, number, is_cut } = name;
+            let only_new = number.is_some();
             let (from, to) = (dst.place(errno::EBUSY)?, kept.place(errno::EBUSY)?);
             // Where there are no links the rename must do.
             if self.may_stay(pair, there) && self.single.second_name(from, to, only_new).is_ok() {
@@ -436,7 +439,10 @@ impl Copier<'_> {
             match self.single.give_name(from, to, only_new) {
                 Ok(()) => return Ok(Some((kept, Original::Renamed))),
                 Err(e) if e.raw_os_error() == Some(errno::ENOENT) => return Ok(None),
-                Err(e) if only_new && !is_cut && e.raw_os_error() == Some(errno::EEXIST) => {}
+                // Where the directory may not be listed, this is how it is known.
+                Err(e) if only_new && !is_cut && e.raw_os_error() == Some(errno::EEXIST) => {
+                    taken = number.unwrap_or(taken);
+                }
                 Err(e) => return Err(e),
             }
         }

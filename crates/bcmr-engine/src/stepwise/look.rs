@@ -24,6 +24,6 @@ pub fn backup_of(path: &Path, options: &Options) -> Option<Vec<u8>> {
     if spot.look(true).ok()?.kind != Kind::File {
         return None;
     }
-    let kept = backup::name_for(&spot, options).ok()?.spot;
+    let kept = backup::name_for(&spot, options, 0).ok()?.spot;
     Some(kept.shown.as_os_str().as_bytes().to_vec())
 }

@@ -713,6 +713,31 @@ fn a_directory_that_may_not_be_read_takes_what_is_brought() {
         assert_eq!(read(&drop.join("f")), "content", "{words:?}");
         std::fs::remove_dir_all(&drop).unwrap();
     }
+    // So is what is kept there of what they replace. Of numbered ones none is known: they are counted up to one that is free.
+    for (control, kept) in [("existing", "f~"), ("numbered", "f.~1~"), ("numbered", "f.~2~")] {
+        for (program, old) in [("cp", "first"), ("install", "second"), ("mv", "third")] {
+            let drop = tmp.dir("drop");
+            chmod(&drop, 0o1733);
+            for (name, content) in [("drop/f", old), ("f", "new")] {
+                tmp.file(name, content);
+                std::os::unix::fs::chown(tmp.p(name), Some(65534), Some(65534)).unwrap();
+            }
+            if kept == "f.~2~" {
+                tmp.file("drop/f.~1~", "kept before");
+            }
+            let backup = format!("--backup={control}");
+            bcmr_as(65534, &tmp, [program, &backup, "-T", "f", "drop/f"]).cwd(tmp.path()).run().ok();
+            assert_eq!(
+                (read(&drop.join("f")).as_str(), read(&drop.join(kept)).as_str()),
+                ("new", old),
+                "{program} {kept}"
+            );
+            if kept == "f.~2~" {
+                assert_eq!(read(&drop.join("f.~1~")), "kept before", "{program}");
+            }
+            std::fs::remove_dir_all(&drop).unwrap();
+        }
+    }
     // It stays one that cannot be listed.
     chmod(&tmp.dir("drop"), 0o1733);
     let ran = bcmr_as(65534, &tmp, ["cp", "-r", "drop/.", "o"]).cwd(tmp.path()).run().code(1);
