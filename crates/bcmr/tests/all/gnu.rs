@@ -744,6 +744,25 @@ fn a_directory_that_may_not_be_read_takes_what_is_brought() {
     assert_eq!(ran.err, "cp: cannot access 'drop/.': Permission denied\n");
 }
 
+/// In a log that takes both, an error stands where it happened.
+#[test]
+fn an_error_stands_behind_what_was_done_before() {
+    let tmp = Tmp::new();
+    for name in ["a", "b", "d/"] {
+        if name.ends_with('/') { drop(tmp.dir(name)) } else { drop(tmp.file(name, name)) }
+    }
+    for (words, log) in [
+        ("cp -v a nope b d", "'a' -> 'd/a'\ncp: cannot stat 'nope': {gone}\n'b' -> 'd/b'\n"),
+        ("install -v a nope b d", "removed 'd/a'\n'a' -> 'd/a'\ninstall: cannot stat 'nope': {gone}\nremoved 'd/b'\n'b' -> 'd/b'\n"),
+        ("rm -v d/a nope d/b", "removed 'd/a'\nrm: cannot remove 'nope': {gone}\nremoved 'd/b'\n"),
+        ("mv -v a nope b d", "renamed 'a' -> 'd/a'\nmv: cannot stat 'nope': {gone}\nrenamed 'b' -> 'd/b'\n"),
+    ] {
+        let line = format!("{BCMR} {words} >log 2>&1");
+        Command::new("sh").args(["-c", &line]).env("LC_ALL", "C").current_dir(tmp.path()).status().unwrap();
+        assert_eq!(read(&tmp.p("log")), log.replace("{gone}", "No such file or directory"));
+    }
+}
+
 /// Runs a line, and takes a name as soon as the run has made something in `dir`.
 fn taken_meanwhile(line: Line, dir: &Path, take: &dyn Fn()) -> Ran {
     let before = names(dir).len();

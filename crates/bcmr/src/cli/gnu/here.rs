@@ -313,6 +313,8 @@ impl Teller for User<'_> {
         let here = self.here;
         let mut line = format!("{}: ", here.program).into_bytes();
         line.extend(messages::trouble(here.locale, &trouble));
+        // In a log of both it is seen when it happened.
+        self.out.flush();
         self.err.bytes(&line);
         if matches!(trouble.what, What::RmIsRoot | What::RmSameAsRoot) {
             self.err.line("rm: use --no-preserve-root to override this failsafe");
