@@ -661,12 +661,8 @@ impl Copier<'_> {
             && pair.info.kind != Kind::Dir
             && dst.folder().and_then(|folder| folder.dir.info()).is_ok_and(|into| into.dev != pair.info.dev)
         {
-            let (what, why) = match pair.info.kind {
-                Kind::File => (What::Create, errno::ENOTDIR),
-                Kind::Link => (What::BareSymbolicLink, errno::ENOENT),
-                Kind::Fifo => (What::Fifo, errno::ENOENT),
-                _ => (What::Special, errno::ENOENT),
-            };
+            let what = What::unmade(pair.info.kind);
+            let why = if pair.info.kind == Kind::File { errno::ENOTDIR } else { errno::ENOENT };
             if self.options.verbose {
                 self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
             }
@@ -748,7 +744,7 @@ impl Copier<'_> {
                 return Err(StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e))));
             }
             if pair.there.is_none() {
-                let what = if is_dir { What::MakeDir } else { What::Create };
+                let what = What::unmade(pair.info.kind);
                 if self.options.verbose && !is_dir {
                     let backup = pair.backup.as_ref().map(|spot| spot.shown.as_path());
                     self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
@@ -912,7 +908,7 @@ impl Copier<'_> {
     }
 
     fn special(&mut self, pair: &CopyStep<'_>) -> StepEnd {
-        let what = if pair.info.kind == Kind::Fifo { What::Fifo } else { What::Special };
+        let what = What::unmade(pair.info.kind);
         match self.place_small(pair, Body::Special, pair.info, pair.replace) {
             Ok(landed) => self.tell_lost(pair, landed),
             Err(e) => Self::unmade(pair, e, |e| self.fail(what, &pair.dst.shown, e)),

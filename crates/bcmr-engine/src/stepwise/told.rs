@@ -74,6 +74,19 @@ pub enum What {
     RmGuarded,
 }
 
+impl What {
+    /// That a thing of this kind could not be made.
+    pub(super) fn unmade(kind: Kind) -> What {
+        match kind {
+            Kind::Dir => What::MakeDir,
+            Kind::File => What::Create,
+            Kind::Link => What::BareSymbolicLink,
+            Kind::Fifo => What::Fifo,
+            _ => What::Special,
+        }
+    }
+}
+
 /// Something that went wrong, with the names that it is about.
 #[derive(Debug)]
 pub struct Trouble {

@@ -520,6 +520,27 @@ fn a_file_is_moved_over_a_fifo_of_another_file_system() {
     assert_eq!(rustix::fs::listxattr(&old, &mut [0_u8; 64]).unwrap(), 0);
 }
 
+/// What cannot be made elsewhere is told as what it is.
+#[test]
+fn what_may_not_be_moved_there_is_called_by_its_kind() {
+    needs!(is_root(), "only root mounts and becomes another user");
+    let tmp = Tmp::for_others();
+    chmod(tmp.path(), 0o777);
+    let _far = Mount::tmpfs("size=1m,mode=755", &tmp.dir("far")).unwrap();
+    tmp.file("file", "content");
+    tmp.dir("dir");
+    std::os::unix::fs::symlink("nowhere", tmp.p("link")).unwrap();
+    mkfifo(&tmp.p("fifo"));
+    for (name, kind) in
+        [("file", "regular file"), ("dir", "directory"), ("link", "symbolic link"), ("fifo", "fifo")]
+    {
+        std::os::unix::fs::lchown(tmp.p(name), Some(65534), Some(65534)).unwrap();
+        let ran = bcmr_as(65534, &tmp, ["mv", name, "far"]).cwd(tmp.path()).run().code(1);
+        assert_eq!(ran.err, format!("mv: cannot create {kind} 'far/{name}': Permission denied\n"));
+        assert!(tmp.p(name).symlink_metadata().is_ok(), "{name}");
+    }
+}
+
 /// A chain of `levels` directories, by handles: its path is longer than any call takes.
 fn chain(top: &Path, levels: usize) {
     use rustix::fs::{Mode, OFlags, mkdirat, openat};
