@@ -196,11 +196,12 @@ impl<'a> Copier<'a> {
             }
             let attributes =
                 matches!(fault.op, Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf);
-            let unsupported = fault
-                .source
-                .as_ref()
-                .is_some_and(|e| matches!(e.raw_os_error(), Some(errno::EOPNOTSUPP | errno::EPERM)));
-            if attributes && unsupported && !self.options.require_xattr {
+            let is_let_go = match fault.source.as_ref().and_then(io::Error::raw_os_error) {
+                Some(errno::EOPNOTSUPP | errno::EPERM) => true,
+                Some(errno::EACCES) => self.options.archive && fault.op == Op::ReadAttributesOf,
+                _ => false,
+            };
+            if attributes && is_let_go && !self.options.require_xattr {
                 continue;
             }
             let what = match fault.op {
@@ -210,6 +211,7 @@ impl<'a> Copier<'a> {
                 Op::SetOwnerOf if install => What::SetOwner,
                 Op::SetOwnerOf => What::Owner,
                 Op::RemoveUnfinished => What::Remove,
+                Op::ReadAttributesOf => What::GetAttributes,
                 _ => What::Attributes,
             };
             let path = if fault.side == Side::Source { src } else { dst };

@@ -201,7 +201,8 @@ fn lost(op: Op) -> Option<What> {
         Op::SetTimesOf => Some(What::Times),
         Op::SetModeOf | Op::SetAclOf => Some(What::Mode),
         Op::SetOwnerOf => Some(What::Owner),
-        Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => Some(What::Attributes),
+        Op::ReadAttributesOf => Some(What::GetAttributes),
+        Op::SetAttributesOf | Op::RemoveAttributesOf => Some(What::Attributes),
         _ => None,
     }
 }

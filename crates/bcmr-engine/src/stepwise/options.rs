@@ -113,6 +113,8 @@ pub struct Options {
     pub plain_mode: bool,
     /// Extended attributes that cannot be kept are an error.
     pub require_xattr: bool,
+    /// `-a`: extended attributes that may not be read are no error. What they belong to may not be read either, which is told.
+    pub archive: bool,
     /// What `install` gives.
     pub given: Option<Given>,
     /// How what is replaced is kept.

@@ -55,6 +55,7 @@ pub enum What {
     Owner,
     SetOwner,
     Attributes,
+    GetAttributes,
     OpenForReading,
     Create,
     Dangling,

@@ -541,6 +541,29 @@ fn what_may_not_be_moved_there_is_called_by_its_kind() {
     }
 }
 
+/// A directory that may not be read gives no attributes either: `-a` says that once.
+#[test]
+fn attributes_that_may_not_be_read_are_told_as_that() {
+    needs!(is_root(), "only root becomes another user");
+    let tmp = Tmp::for_others();
+    chmod(tmp.path(), 0o777);
+    chmod(&tmp.dir("closed"), 0o700);
+    rustix::fs::setxattr(tmp.p("closed"), c"user.note", b"kept", rustix::fs::XattrFlags::empty()).unwrap();
+    let first = "cp: cannot access 'closed': Permission denied\n";
+    let second = "cp: getting attributes of 'closed': Permission denied\n";
+    for (options, is_told) in [
+        (&["-a"][..], false),
+        (&["-r", "--preserve=all"], true),
+        (&["-r", "--preserve=xattr"], true),
+        (&["-a", "--preserve=xattr"], true),
+    ] {
+        let line = bcmr_as(65534, &tmp, ["cp"]).args(options).args(["closed", "new"]).cwd(tmp.path());
+        let told = if is_told { second } else { "" };
+        assert_eq!(line.run().code(1).err, format!("{first}{told}"), "{options:?}");
+        std::fs::remove_dir(tmp.p("new")).unwrap();
+    }
+}
+
 /// A chain of `levels` directories, by handles: its path is longer than any call takes.
 fn chain(top: &Path, levels: usize) {
     use rustix::fs::{Mode, OFlags, mkdirat, openat};

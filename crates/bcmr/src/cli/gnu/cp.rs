@@ -225,6 +225,7 @@ fn take(typed: &mut CpLine, option: CpOption, value: Option<OsString>, here: &He
             o.recursive = true;
             o.preserve = Preserve::ALL;
             o.plain_mode = false;
+            o.archive = true;
         }
         CpOption::AttributesOnly => o.content = Content::AttributesOnly,
         CpOption::Backup => typed.backup.asks(value),

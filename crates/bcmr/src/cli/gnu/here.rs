@@ -99,6 +99,7 @@ impl<'e> Here<'e> {
             preserve: Preserve::NONE,
             plain_mode: false,
             require_xattr: false,
+            archive: false,
             given: None,
             backup: Backup::None,
             suffix: Vec::new(),

@@ -196,6 +196,7 @@ fn sentence(what: What) -> &'static str {
         What::Owner => "failed to preserve ownership for %1",
         What::SetOwner => "cannot change ownership of %1",
         What::Attributes => "setting attributes for %1",
+        What::GetAttributes => "getting attributes of %1",
         What::OpenForReading => "cannot open %1 for reading",
         What::Create => "cannot create regular file %1",
         What::Dangling => "not writing through dangling symlink %1",
