@@ -572,6 +572,20 @@ impl Dir {
         Ok(false)
     }
 
+    /// `fstatvfs`: the id of the file system, where it is made of the UUID that stands on the disk (ext4, btrfs); 0 elsewhere.
+    /// Most others make it of the number of their device, which may be another one from mount to mount.
+    pub fn file_system_id(&self) -> io::Result<u64> {
+        #[cfg(target_os = "linux")]
+        {
+            const MAGICS: [rustix::fs::FsWord; 2] =
+                [libc::EXT4_SUPER_MAGIC as _, libc::BTRFS_SUPER_MAGIC as _];
+            if MAGICS.contains(&retry(|| rustix::fs::fstatfs(&self.fd))?.f_type) {
+                return retry(|| rustix::fs::fstatvfs(&self.fd)).map(|of| of.f_fsid);
+            }
+        }
+        Ok(0)
+    }
+
     /// `faccessat(W_OK, AT_EACCESS)`: whether what is there may be written, through a link; else why not.
     pub fn check_write(&self, name: Name<'_>) -> io::Result<()> {
         let (access, flags) = (rustix::fs::Access::WRITE_OK, AtFlags::EACCESS);

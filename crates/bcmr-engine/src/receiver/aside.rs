@@ -13,7 +13,7 @@ use crate::held_stat;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::dest::DestDir;
-use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
+use crate::receiver::kept::{self, DirId, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::{land, plan, tree};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
@@ -72,6 +72,7 @@ pub(crate) struct Aside {
     /// What is spared wherever it is met.
     id: (u64, u64),
     dest: PathBuf,
+    dest_id: DirId,
     /// As what it is meant to be.
     dest_info: Info,
     /// Where the destination has what only root can set.
@@ -112,7 +113,9 @@ impl Aside {
         let own = Aside::guard((dir, &at), (dest, shown))?;
         let dest_info = held_stat::dir_as(privileged, dest).map_err(|e| Error::os(Op::Stat, shown, e))?;
         let whole = dest.whereabouts().map_err(|e| Error::os(Op::Stat, shown, e))?;
-        Ok(Aside { id: own.id(), kept_in, dest: whole, dest_info, privileged, run: Mutex::default() })
+        let dest_id = dir_id(dest).map_err(|e| Error::os(Op::Stat, shown, e))?;
+        let run = Mutex::default();
+        Ok(Aside { id: own.id(), kept_in, dest: whole, dest_id, dest_info, privileged, run })
     }
 
     /// Refuses what is no place for what is kept of `dest`: one on another file system, and the destination itself.
@@ -376,8 +379,8 @@ impl Aside {
             serial: 1,
             now,
         };
-        let (ino, privileged) = (self.dest_info.ino, self.privileged);
-        let head = ReceiptHead { dest, ino, store, trash, privileged };
+        let (id, privileged) = (self.dest_id, self.privileged);
+        let head = ReceiptHead { dest, id, store, trash, privileged };
         run.write_lines(&head.lines())?;
         run.write(Done::Stayed(WasLike::of(&self.dest_info)), &Node::Root(PathBuf::new()), None)?;
         Ok(run)
@@ -406,6 +409,13 @@ impl Aside {
             }
         }
     }
+}
+
+/// What an open directory is known by in a later run.
+pub(crate) fn dir_id(dir: &Dir) -> io::Result<DirId> {
+    let (info, birth) = dir.info_and_birth()?;
+    let born = if dir.keeps_identities()? { birth } else { 0 };
+    Ok(DirId { ino: info.ino, born, file_system: dir.file_system_id()? })
 }
 
 /// Something at the source has the name of the directory that holds what is kept.

@@ -18,16 +18,34 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// What a receipt is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiptHead {
-    /// The directory that was changed, and its inode's number. One that does not begin with `/` is the way from the directory
-    /// that the receipt is in.
+    /// The directory that was changed. What does not begin with `/` is the way from the directory that the receipt is in.
     pub(crate) dest: PathBuf,
-    pub(crate) ino: u64,
+    pub(crate) id: DirId,
     /// What is kept is below this; relative to the directory that the receipt is in.
     pub(crate) store: PathBuf,
     /// That is a trash, which has a file of its own for each thing in it.
     pub(crate) trash: bool,
     /// Where the destination has what only root can set.
     pub(crate) privileged: Privileged,
+}
+
+/// What a directory is known by in a later run: its path may lead to another one by then, on another disk, whose inode has
+/// the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirId {
+    pub(crate) ino: u64,
+    /// When it came to be, and what its file system is known by; 0 where that is not told or does not last. Receipts of older
+    /// versions do not say it.
+    pub(crate) born: u64,
+    pub(crate) file_system: u64,
+}
+
+impl DirId {
+    /// Whether it is that which is `there` now, as far as this says.
+    pub(crate) fn is(&self, there: &DirId) -> bool {
+        let agrees = |own: u64, there: u64| own == 0 || own == there;
+        self.ino == there.ino && agrees(self.born, there.born) && agrees(self.file_system, there.file_system)
+    }
 }
 
 /// What something that was put there is known by.
@@ -214,8 +232,13 @@ impl ReceiptHead {
         let mut out = format!("{HEAD}\n").into_bytes();
         let mut line = Vec::new();
         put(&mut line, b"destination");
-        put(&mut line, self.ino.to_string().as_bytes());
+        let DirId { ino, born, file_system } = self.id;
+        put(&mut line, ino.to_string().as_bytes());
         put(&mut line, self.dest.as_os_str().as_bytes());
+        if (born, file_system) != (0, 0) {
+            put(&mut line, born.to_string().as_bytes());
+            put(&mut line, file_system.to_string().as_bytes());
+        }
         line.push(b'\n');
         out.append(&mut line);
         let word = STORES.iter().find(|(_, store)| *store == (self.trash, self.privileged));
@@ -238,12 +261,16 @@ impl ReceiptHead {
         }
         let ino = fields.number()?;
         let path = fields.path()?;
-        let (ino, dest) = fields.end((ino, path))?;
+        let (born, file_system) = match fields.has_more() {
+            true => (fields.number()?, fields.number()?),
+            false => (0, 0),
+        };
+        let (id, dest) = fields.end((DirId { ino, born, file_system }, path))?;
         let mut fields = Fields::of(&store);
         let word = fields.text()?;
         let (trash, privileged) = STORES.iter().find(|(known, _)| *known == word)?.1;
         let store = fields.path()?;
-        fields.end(ReceiptHead { dest, ino, store, trash, privileged })
+        fields.end(ReceiptHead { dest, id, store, trash, privileged })
     }
 }
 
@@ -346,7 +373,8 @@ mod tests {
 
     fn head() -> ReceiptHead {
         let (trash, privileged) = (false, Privileged::Real);
-        ReceiptHead { dest: "/d\t\n".into(), ino: 7, store: "old".into(), trash, privileged }
+        let id = DirId { ino: 7, born: 8, file_system: u64::MAX };
+        ReceiptHead { dest: "/d\t\n".into(), id, store: "old".into(), trash, privileged }
     }
 
     fn lines() -> Vec<KeptLine> {
@@ -396,6 +424,21 @@ mod tests {
         // Half a line at the end was not done.
         let half = [written(), b"-\told/z\tz".to_vec()].concat();
         assert_eq!(parse(&half), Some((head(), lines())));
+    }
+
+    #[test]
+    fn a_directory_is_known_by_all_that_is_said_of_it() {
+        let said = head().id;
+        let others = [DirId { ino: 6, ..said }, DirId { born: 9, ..said }, DirId { file_system: 1, ..said }];
+        assert!(said.is(&said) && others.iter().all(|other| !said.is(other)));
+        // What an older version has written says the number alone.
+        let old = parse(b"bcmr receipt 1\ndestination\t7\t/d\nkept\t.\n").unwrap().0.id;
+        assert_eq!(old, DirId { ino: 7, born: 0, file_system: 0 });
+        assert!(old.is(&said) && others[1..].iter().all(|other| old.is(other)) && !old.is(&others[0]));
+        for more in ["8", "8\t9\t1", "x\t9", "8\t"] {
+            let text = format!("bcmr receipt 1\ndestination\t7\t/d\t{more}\nkept\t.\n");
+            assert_eq!(parse(text.as_bytes()), None, "{more}");
+        }
     }
 
     /// What leads out of the destination or of what is kept, and what is no line, makes it no receipt.

@@ -12,7 +12,7 @@ use crate::event::{Action, Summary, Watch};
 use crate::held_stat::{self, HeldStat};
 use crate::node;
 use crate::policy::{Privileged, UndoRequest};
-use crate::receiver::aside::{info_name, move_whole};
+use crate::receiver::aside::{dir_id, info_name, move_whole};
 use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
 use crate::receiver::land;
 use crate::remove::open_up;
@@ -61,8 +61,8 @@ pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) ->
         false => (beside.try_clone(), shown.parent().unwrap_or(Path::new(""))),
     };
     let store = store.map_err(|e| Error::os(Op::Open, store_shown, e))?;
-    let info = dest.info().map_err(|e| Error::os(Op::Stat, &dest_shown, e))?;
-    if info.ino != head.ino {
+    let there = dir_id(&dest).map_err(|e| Error::os(Op::Stat, &dest_shown, e))?;
+    if !head.id.is(&there) {
         let error = Error::ours(Code::Refused, Op::Undo, &dest_shown, Reason::OtherDestination);
         return Err(error.and(shown));
     }
@@ -118,7 +118,7 @@ fn destination(
         return Err(outside());
     }
     if head.dest.is_absolute() {
-        return below_whole(reach, head).ok_or_else(outside);
+        return below_whole(reach, head, beside).ok_or_else(outside);
     }
     // What leads above the root is not even looked for, whatever is there.
     let (top, here) = (whole(root)?, whole(beside)?);
@@ -128,15 +128,20 @@ fn destination(
 }
 
 /// Where it is below the root what a receipt names in the whole machine: older servers wrote that. No answer may depend on
-/// where the root lies, so it is known by its inode, whatever names go before.
-fn below_whole(reach: &Reach, head: &ReceiptHead) -> Option<(Dir, PathBuf)> {
+/// where the root lies, so it is known by its inode, whatever names go before, on the file system that the receipt is on: what is
+/// kept is beside that, and was moved there from the destination.
+fn below_whole(reach: &Reach, head: &ReceiptHead, beside: &Dir) -> Option<(Dir, PathBuf)> {
+    let device = beside.info().ok()?.dev;
+    let is_it = |dir: &Dir| {
+        dir.info().is_ok_and(|info| info.dev == device) && dir_id(dir).is_ok_and(|there| head.id.is(&there))
+    };
     let mut rest = head.dest.components();
     while rest.next().is_some() {
         // The kernel takes no longer path.
         let below = rest.as_path();
         if below.as_os_str().len() < PATH_MAX
             && let Ok(dir) = reach.dir(below)
-            && dir.info().is_ok_and(|info| info.ino == head.ino)
+            && is_it(&dir)
         {
             return Some((dir, Path::new("/").join(below)));
         }

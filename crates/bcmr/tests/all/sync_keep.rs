@@ -317,6 +317,37 @@ fn what_is_no_receipt_is_refused() {
     assert!(fs::metadata(tmp.p("f")).unwrap().size() > 0);
 }
 
+/// What a receipt is about is known by more than its path and its inode's number, which the root of every disk has.
+#[test]
+fn nothing_is_undone_on_another_disk() {
+    needs!(is_root(), "mounting needs root");
+    let tmp = Tmp::new();
+    for name in ["s/one", "s/dir/two"] {
+        tmp.file(name, name);
+    }
+    let insert = || Mount::tmpfs("size=4m", &tmp.p("disk")).ok();
+    let sync = || run(&tmp, "sync --trash s disk").ok();
+    let Some(first) = insert() else {
+        return skipped("nothing_is_undone_on_another_disk", "there are no mounts");
+    };
+    sync();
+    let undos = tmp.p("state/bcmr/undo");
+    let about = receipts(&undos).pop().unwrap();
+    let seen = fs::metadata(tmp.p("disk")).unwrap();
+    needs!(seen.created().is_ok(), "the kernel does not tell when a directory came to be");
+    drop(first);
+    let _other = insert();
+    assert_eq!(fs::metadata(tmp.p("disk")).unwrap().ino(), seen.ino());
+    sync();
+    run(&tmp, &format!("undo {}", about.display())).code(8).says("another directory is there");
+    for name in ["one", "dir/two"] {
+        assert_eq!(text(&tmp.p("disk").join(name)), format!("s/{name}"));
+    }
+    let own = receipts(&undos).into_iter().find(|receipt| *receipt != about).unwrap();
+    run(&tmp, &format!("undo {}", own.display())).ok();
+    assert!(!tmp.p("disk/one").exists() && !tmp.p("disk/dir").exists());
+}
+
 /// `bcmr sync` of one file that is replaced, under strace with these words.
 fn replaced_under_strace(tmp: &Tmp, words: &[&str]) -> Ran {
     tmp.file("s/a", "new");
