@@ -142,7 +142,10 @@ pub(super) fn far(
     };
     kept.errors.sort_by(|(a, _), (b, _)| a.cmp(b));
     // What could not be read, or made as a special file or a link, was begun all the same; but not what could not even be seen.
-    let begun = kept.errors.iter().filter(|(_, e)| matches!(e.op, Op::Open | Op::MakeSpecialFile | Op::MakeSymbolicLink));
+    let begun = kept
+        .errors
+        .iter()
+        .filter(|(_, e)| matches!(e.op, Op::Open | Op::MakeSpecialFile | Op::MakeSymbolicLink));
     for (turn, e) in begun.filter(|_| options.verbose) {
         let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
         let Ok(below) = below else { continue };
@@ -241,7 +244,9 @@ fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
     let (path, other) = match (what, below) {
         (What::Move, Ok(below)) => (at(&src.shown, below), at(&dst.shown, below)),
         // The new name is told.
-        (What::Fifo | What::Special | What::BareSymbolicLink, Ok(below)) => (at(&dst.shown, below), dst.shown.clone()),
+        (What::Fifo | What::Special | What::BareSymbolicLink, Ok(below)) => {
+            (at(&dst.shown, below), dst.shown.clone())
+        }
         (_, Ok(below)) if e.path.starts_with(&src.shown) => (at(&src.shown, below), dst.shown.clone()),
         _ => (e.path, dst.shown.clone()),
     };

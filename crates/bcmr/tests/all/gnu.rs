@@ -797,7 +797,10 @@ fn an_error_stands_behind_what_was_done_before() {
     }
     for (words, log) in [
         ("cp -v a nope b d", "'a' -> 'd/a'\ncp: cannot stat 'nope': {gone}\n'b' -> 'd/b'\n"),
-        ("install -v a nope b d", "removed 'd/a'\n'a' -> 'd/a'\ninstall: cannot stat 'nope': {gone}\nremoved 'd/b'\n'b' -> 'd/b'\n"),
+        (
+            "install -v a nope b d",
+            "removed 'd/a'\n'a' -> 'd/a'\ninstall: cannot stat 'nope': {gone}\nremoved 'd/b'\n'b' -> 'd/b'\n",
+        ),
         ("rm -v d/a nope d/b", "removed 'd/a'\nrm: cannot remove 'nope': {gone}\nremoved 'd/b'\n"),
         ("mv -v a nope b d", "renamed 'a' -> 'd/a'\nmv: cannot stat 'nope': {gone}\nrenamed 'b' -> 'd/b'\n"),
     ] {
