@@ -595,6 +595,7 @@ Reason {
     KeptInSource = 872,
     PlanInSource = 880,
     LinkWouldBeFollowed = 881,
+    LinkOfAnotherUser = 921,
     IdentityNotTold = 782,
     HeldUnreadable = 790,
     AclNotHeld = 791,

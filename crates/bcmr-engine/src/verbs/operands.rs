@@ -20,6 +20,7 @@ use crate::tally::Tally;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use fastcopy::process::effective_user;
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -375,7 +376,12 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
     for _ in 0..LINKS_MAX {
         let look = at.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &path, e))?;
         match look {
-            Some(info) if info.kind == Kind::Link => {}
+            Some(info) if info.kind == Kind::Link => {
+                if !may_follow(&at, &info).map_err(|e| Error::os(Op::Stat, &path, e))? {
+                    let note = Reason::LinkOfAnotherUser;
+                    return Err(Error::ours(Code::Denied, Op::WriteThroughLink, path, note));
+                }
+            }
             None if at.node.join(name.as_name()) != path => {
                 let note = Reason::WouldWriteThroughLink;
                 return Err(Error::ours(Code::Refused, Op::CopyTo, path, note));
@@ -393,6 +399,16 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
         name = next_name;
     }
     Err(Error::os(Op::Open, path, std::io::Error::from_raw_os_error(errno::ELOOP)))
+}
+
+/// The kernel's rule for links that others may have put there (protected_symlinks): where every user may make names and none
+/// may take away another's, a link is followed only if it is this user's own or that of the directory's owner. The kernel
+/// does not see that a link is followed which is resolved here. Whether it keeps the rule itself is not asked: a machine
+/// that has it off has so for old programs, and what says so cannot be read everywhere.
+fn may_follow(at: &Place, link: &Info) -> std::io::Result<bool> {
+    const SHARED: u32 = 0o1002;
+    let dir = at.dir.info()?;
+    Ok(dir.mode & SHARED != SHARED || [effective_user(), dir.uid].contains(&link.uid))
 }
 
 /// What a manifest's names are relative to.

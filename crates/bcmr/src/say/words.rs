@@ -345,6 +345,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::LinkWouldBeFollowed => {
             "it is a symbolic link, and another machine may have put it there: remove it, or with --follow-destination it is followed"
         }
+        Reason::LinkOfAnotherUser => {
+            "it is another user's symbolic link, in a directory where everybody may put one: name what it leads to"
+        }
         Reason::TargetOfSeveralNoDirectory => "the target of several sources is not a directory",
         Reason::TargetNoDirectory => "the target is not a directory",
         Reason::WouldWriteThroughLink => "not writing through a dangling symbolic link",

@@ -433,3 +433,59 @@ fn s12_a_reader_sees_the_old_content_or_the_new_one() {
     assert_ne!(std::fs::metadata(&dst).unwrap().ino(), ino);
     assert_no_litter(tmp.path());
 }
+
+#[test]
+fn l13_a_link_of_another_user_in_a_shared_directory_is_not_followed() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    const OTHER: u32 = 1000;
+    // Who has the directory, its mode, whose the link is, who follows it, and whether that is allowed.
+    let rows = [
+        (0, 0o1777, NOBODY, 0, false),
+        (0, 0o1777, OTHER, NOBODY, false),
+        (0, 0o1777, NOBODY, NOBODY, true),
+        (0, 0o1777, 0, NOBODY, true),
+        (OTHER, 0o1777, OTHER, 0, true),
+        (0, 0o0777, OTHER, 0, true),
+        (0, 0o1775, OTHER, 0, true),
+    ];
+    for (holder, bits, owner, user, follows) in rows {
+        for words in [&["copy", "-T"][..], &["copy", "-T", "--inplace"], &["copy", "-rT"]] {
+            let tmp = Tmp::for_others();
+            let is_dir = words[1] == "-rT";
+            let (src, own) = (tmp.p("src"), tmp.p("own"));
+            if is_dir {
+                tmp.file("src/in", "new")
+            } else {
+                tmp.file("src", "new")
+            };
+            if is_dir {
+                tmp.file("own/in", "old")
+            } else {
+                tmp.file("own", "old")
+            };
+            for path in [&own, &own.join("in")] {
+                let _no_file = std::os::unix::fs::chown(path, Some(user), Some(user));
+            }
+            let (shared, slash) = (tmp.dir("shared"), if is_dir { "/" } else { "" });
+            let link = shared.join("link");
+            symlink(&own, &link).unwrap();
+            std::os::unix::fs::lchown(&link, Some(owner), Some(owner)).unwrap();
+            std::os::unix::fs::chown(&shared, Some(holder), Some(holder)).unwrap();
+            chmod(&shared, bits);
+            let target = format!("{}{slash}", link.display());
+            let args = words.iter().map(|w| o(w)).chain([src.as_os_str(), o(&target)]);
+            let ran = bcmr_as(user, &tmp, args).run();
+            let content = std::fs::read(if is_dir { own.join("in") } else { own.clone() }).unwrap();
+            let about = format!("{holder} {bits:o} {owner} {user} {words:?}: {}", ran.err);
+            if follows {
+                assert_eq!((ran.code, &content[..]), (0, &b"new"[..]), "{about}");
+            } else {
+                assert_eq!((ran.code, &content[..]), (1, &b"old"[..]), "{about}");
+                // Some of them the kernel itself does not follow.
+                let is_told = ran.err.contains("another user's symbolic link");
+                assert!(is_told || ran.err.contains("Permission denied"), "{about}");
+            }
+            assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink(), "{about}");
+        }
+    }
+}
