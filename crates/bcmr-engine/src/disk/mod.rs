@@ -300,7 +300,26 @@ pub(crate) struct Keep {
     pub(crate) was_there: bool,
 }
 
+/// L5: the mode that something of this kind, which is there and has the mode `now`, has until it has the one that it is `to`
+/// have: nothing for others that they will not have then. Its owner goes on working in it. Nothing where it is so already.
+pub(crate) fn narrowed(kind: Kind, now: u32, to: u32) -> Option<u32> {
+    // Of a directory such bits open nothing, and say what is made in it belongs to.
+    let stays = if kind == Kind::Dir { 0o7700 } else { 0o1700 };
+    let left = now & (to | stays);
+    (left != now).then_some(left)
+}
+
 impl Keep {
+    /// The same, of what is like `now` and becomes what `src` is.
+    pub(crate) fn narrowed(&self, now: &Info, src: &Info) -> Option<u32> {
+        let Preserve { mode, owner, at_dest, .. } = self.preserve;
+        let meant = self.alter.of(src);
+        // What the group may that it is to have, the group that it has now may not.
+        let regroups = owner && !at_dest.is_held() && meant.gid != now.gid;
+        let to = if regroups { meant.mode & !0o070 } else { meant.mode };
+        if mode { narrowed(now.kind, now.mode, to) } else { None }
+    }
+
     /// The mode to make a directory with that no other user can reach before it is sealed or its owner may do as it says:
     /// what it has in the end (L5), where that is known by now, and in any case all for its owner.
     pub(crate) fn born_as(&self, mode: u32) -> u32 {

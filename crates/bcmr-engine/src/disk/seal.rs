@@ -7,7 +7,7 @@
 //! the policy does not want the source's. Bits that lend the owner's rights (setuid, setgid) are set only on a file that has the
 //! owner they were meant for.
 
-use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, SealedDir, Side};
+use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, SealedDir, Side, narrowed};
 use crate::alter::OwnersAndModes;
 use crate::error::{Code, Op, Reason};
 use crate::held_acl::{self, AclKind, HeldAcl};
@@ -246,6 +246,7 @@ impl Replaced<'_> {
     fn hand_down(
         self,
         thing: Thing<'_>,
+        mode: Option<u32>,
         buffer: &mut XattrBuffer,
         keep: &Keep,
         lost: &mut Vec<Fault>,
@@ -269,8 +270,12 @@ impl Replaced<'_> {
         }
         let mut had_acl = false;
         for (attr, value) in &found {
-            had_acl |= attr.as_c_str() == ACL_ACCESS;
-            match xattr::set(thing.of(), attr, value) {
+            let is_access = attr.as_c_str() == ACL_ACCESS;
+            had_acl |= is_access;
+            // L5: an ACL sets a mode, and this one's is the old file's.
+            let acl = mode.filter(|_| is_access).zip(HeldAcl::of_kernel(value));
+            let meant = acl.map(|(mode, acl)| acl.with_mode(mode).kernel());
+            match xattr::set(thing.of(), attr, meant.as_ref().unwrap_or(value)) {
                 // Labels are the system's to give.
                 Err(e) if !(attr.to_bytes().starts_with(b"security.") && Code::of(&e) == Code::Denied) => {
                     failed.get_or_insert(e);
@@ -419,6 +424,12 @@ fn apply(
     } else if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
     {
+        // L5: the new group may not read for a moment what it may not in the end. Where the mode cannot be set, that is told below.
+        if let Some(narrow) =
+            mode.filter(|_| kind != Kind::Link).and_then(|mode| narrowed(kind, born.mode, mode))
+        {
+            let _told_below = thing.set_mode(narrow);
+        }
         owned = set_owner(thing, &born, (uid, gid), owner_told, keep, lost);
         // A group that could not be given stays what writing into the old file would have left.
         if !owned
@@ -430,7 +441,7 @@ fn apply(
             lost.push(loss(Op::SetOwnerOf, e));
         }
     }
-    let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, buffer, keep, lost));
+    let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, mode, buffer, keep, lost));
     let mut setting = Setting::of(was_there);
     if p.xattr || acl {
         // A directory may have been there before; anything may have inherited an ACL.

@@ -609,14 +609,21 @@ fn make(dir: &Dir, apart: Option<&Dir>, job: &mut Job<'_, Sys>, mode: u32, keep:
                 let note = Reason::SameFile;
                 return Err(Fault::ours(Side::Dest, Op::WriteInto, Code::Refused, note));
             }
-            match (info.kind, job.append) {
-                (Kind::File, None) => meta::set_length(&file, 0).map_err(dest(Op::Truncate))?,
-                // What was looked at is what is added to.
-                (_, Some(append)) if info.kind != Kind::File || info.size != append.at => {
-                    let note = Reason::BecameAnother;
-                    return Err(Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, note));
-                }
-                _ => {}
+            // What was looked at is what is added to.
+            let is_another = |append: Append| info.kind != Kind::File || info.size != append.at;
+            if job.append.is_some_and(is_another) {
+                let note = Reason::BecameAnother;
+                return Err(Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, note));
+            }
+            // L5: whoever may not read in the end what is written does not read it now. Where the mode cannot be set, sealing
+            // says so.
+            if info.kind == Kind::File
+                && let Some(narrow) = keep.narrowed(&info, &job.info)
+            {
+                let _told_when_sealed = meta::set_mode(&file, narrow);
+            }
+            if info.kind == Kind::File && job.append.is_none() {
+                meta::set_length(&file, 0).map_err(dest(Op::Truncate))?;
             }
             job.file = Some(file);
         }

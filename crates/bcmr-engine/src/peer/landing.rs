@@ -609,7 +609,12 @@ impl Destination<Far> for WireLanding<'_> {
             }
         };
         aside.map_or(Ok(()), |aside| aside.enters(&dst, &src.info, self.policy))?;
+        self.becomes(src, &dst);
         Ok(Some(dst))
+    }
+
+    fn becomes(&self, src: &Far, dst: &DestDir<Sys>) {
+        self.desk.narrow(dst, &src.info);
     }
 
     fn expect(&self, pair: &Slot<Far>, dirs: usize) {

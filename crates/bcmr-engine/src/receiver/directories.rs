@@ -10,7 +10,7 @@ use crate::disk::{Disk, Fault, Keep};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Action;
 use crate::node::Node;
-use crate::policy::{CopyPolicy, Durability, Leaving};
+use crate::policy::{CopyPolicy, Durability, Leaving, Preserve};
 use crate::receiver::dest::{Clash, DestDir, MadeBy, MoveState, not_empty};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, Origin, PairedDirs, Slot};
@@ -200,6 +200,25 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             self.filled_with(hand, above, done);
         }
         entered
+    }
+
+    /// L5: what others may not do in the end in a directory that was there they may not from now on, before anything is put into
+    /// it. Where its mode cannot be set, sealing says so.
+    pub(crate) fn narrow(&self, dst: &DestDir<D>, src: &Info) {
+        // R8: what an earlier run has sealed is not sealed again.
+        if dst.is_made() || matches!(dst.stand, Some(MoveState::Landed { .. })) {
+            return;
+        }
+        // Who may not give it another group would close it anew each time.
+        let gives = dst.keep.preserve.owner && self.policy.me == 0;
+        let preserve = Preserve { owner: gives, ..dst.keep.preserve };
+        let narrowed = |now: &Info| Keep { preserve, ..dst.keep }.narrowed(now, src);
+        if narrowed(&dst.info).is_some()
+            && let Ok(now) = self.disk.info(&dst.dir)
+            && let Some(mode) = narrowed(&now)
+        {
+            let _told_when_sealed = self.disk.set_mode(&dst.dir, mode);
+        }
     }
 
     /// A directory that was listed in `above` is not entered.

@@ -1005,6 +1005,11 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         self.dirs.enter(hand, above, (name, mode), &|dir| self.hooks.dir_done(dir))
     }
 
+    /// Before anything is put into a directory that becomes what `src` is.
+    pub(crate) fn narrow(&self, dst: &DestDir<D>, src: &Info) {
+        self.dirs.narrow(dst, src);
+    }
+
     /// A directory that was listed in `above` is not entered.
     pub(crate) fn passed_by(&self, hand: &mut D::Hand, above: &Arc<Slot<S, D>>) {
         self.dirs.passed_by(hand, above, &|dir| self.hooks.dir_done(dir));

@@ -564,7 +564,12 @@ impl Destination<SourceDir> for Run<'_> {
         if let Some(aside) = &self.desk.hooks.aside {
             aside.enters(&dst, &src.info, self.policy)?;
         }
+        self.becomes(src, &dst);
         Ok(Some(dst))
+    }
+
+    fn becomes(&self, src: &SourceDir, dst: &DestDir<Sys>) {
+        self.desk.narrow(dst, &src.info);
     }
 
     fn expect(&self, pair: &DirPair, dirs: usize) {

@@ -76,6 +76,8 @@ pub(crate) trait Destination<S>: Sync + Sized {
     fn fills(&self, _src: &S, _base: &Place) -> Result<()> {
         Ok(())
     }
+    /// `dst`, which was there, is about to become what `src` is: nothing was put into it yet.
+    fn becomes(&self, _src: &S, _dst: &Self::Dir) {}
     /// Takes `src`, which is the directory `entry` of `above`. `None`: it is not to be entered, which was told.
     ///
     /// # Errors

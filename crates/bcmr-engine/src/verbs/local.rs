@@ -299,7 +299,9 @@ impl<D: WalkDestination> Walk<'_, D> {
             (Source::Whole(src), Dest::Whole(place)) => {
                 self.to.fills(src, place)?;
                 let src = src.with_ignores(self.filter)?;
-                Ok(Some(Task::Open { pair: self.top(pair(&src, self.to.base(place)?, dev, spot)) }))
+                let dst = self.to.base(place)?;
+                self.to.becomes(&src, &dst);
+                Ok(Some(Task::Open { pair: self.top(pair(&src, dst, dev, spot)) }))
             }
             (Source::Whole(src), Dest::Named { dir, name }) => {
                 let src = &src.with_ignores(self.filter)?;

@@ -73,6 +73,7 @@ impl<'a> Rounds<'a> {
         let dropped = WalkDropped::<Run<'a>>::default();
         let dst = || run.list_base(&Target::Into(dest.to_owned()));
         let base = run.walk_with(dropped.clone()).base(source, dst, Spot::default())?;
+        run.desk.narrow(&base.dst, &base.src.info);
         Ok(Rounds { run, base, dropped })
     }
 

@@ -2,6 +2,7 @@
 //!
 //! docs/safety-rules.md names the tests of every rule; most stand beside what they are about.
 
+use crate::common::remote::{Dir, Far};
 use crate::common::*;
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -128,6 +129,123 @@ fn l5_what_nobody_reaches_is_born_as_it_ends() {
     assert!(private == 0 && set < 8, "{private} {set}");
     let (private, set) = traced("src/.", "there");
     assert!(private == 8 && set >= 8, "{private} {set}");
+}
+
+/// A program whose calls are written down, with what each descriptor leads to.
+fn traced(log: &Path) -> Line {
+    let calls = "trace=openat,fchmod,fchown,ftruncate,fsetxattr,setxattr,lsetxattr";
+    Line::new(Path::new("strace"))
+        .args(["-f", "-y", "-s64", "-qq", "-e", "signal=none", "-e", calls, "-o"])
+        .args([log.as_os_str(), o(BCMR)])
+}
+
+#[test]
+fn l5_a_directory_that_is_there_is_closed_before_anything_is_put_into_it() {
+    needs!(has_tool("strace"), "needs strace");
+    type Way<'w> = (&'w str, &'w dyn Fn(&Tmp) -> Ran);
+    let far = |dir: Dir, tmp: &Tmp| {
+        let far = Far::pipe();
+        let line = far.lead(traced(&tmp.p("log")).args(["sync"]));
+        dir.ends(line, &far, &tmp.p("s"), &tmp.p("d")).run()
+    };
+    let here = |words: &str, tmp: &Tmp| {
+        traced(&tmp.p("log")).args(words.split(' ')).args([tmp.p("s"), tmp.p("d")]).run()
+    };
+    let ways: [Way<'_>; 6] = [
+        ("an archive", &|tmp| here("copy --archive -T", tmp)),
+        ("an archive of what is in it", &|tmp| {
+            traced(&tmp.p("log")).args(["copy", "--archive", "s/.", "d"]).cwd(tmp.path()).run()
+        }),
+        ("sync", &|tmp| here("sync", tmp)),
+        ("up", &|tmp| far(Dir::Put, tmp)),
+        ("down", &|tmp| far(Dir::Get, tmp)),
+        ("a plan", &|tmp| {
+            bcmr("plan --verb sync s d --out p --shards 1".split(' ')).cwd(tmp.path()).run().ok();
+            traced(&tmp.p("log")).args(["shard", "p", "0"]).cwd(tmp.path()).run().ok();
+            bcmr(["finish", "p"]).cwd(tmp.path()).run()
+        }),
+    ];
+    for (way, run) in ways {
+        let tmp = Tmp::new();
+        for dir in ["", "/sub"] {
+            tmp.file(format!("s{dir}/new"), "x");
+            tmp.dir(&format!("d{dir}"));
+        }
+        for dir in ["s", "s/sub"] {
+            chmod(&tmp.p(dir), 0o700);
+        }
+        chmod(&tmp.p("d"), 0o755);
+        chmod(&tmp.p("d/sub"), 0o2777);
+        run(&tmp).ok();
+        assert_eq!((mode(&tmp.p("d")), mode(&tmp.p("d/sub"))), (0o700, 0o700), "{way}");
+        let log = std::fs::read_to_string(tmp.p("log")).unwrap();
+        for dir in ["d", "d/sub"] {
+            let handle = format!("<{}>", tmp.p(dir).canonicalize().unwrap().display());
+            let first = |what: &[&str]| {
+                let is_one = |line: &str| line.contains(&handle) && what.iter().any(|w| line.contains(w));
+                log.lines().position(is_one)
+            };
+            let (closed, made) = (first(&["fchmod("]), first(&["O_CREAT", "O_TMPFILE"]));
+            assert!(closed.is_some() && made.is_some() && closed < made, "{way}, {dir}: {log}");
+        }
+    }
+    // The twin: what is to be open is not closed meanwhile, and a mode that nobody wants to be another stays.
+    for (words, wanted) in [("copy --archive -T", 0o755), ("copy -r --no-preserve=mode -T", 0o711)] {
+        let tmp = Tmp::new();
+        tmp.file("s/new", "x");
+        tmp.dir("d");
+        chmod(&tmp.p("s"), 0o755);
+        chmod(&tmp.p("d"), 0o711);
+        here(words, &tmp).ok();
+        let log = std::fs::read_to_string(tmp.p("log")).unwrap();
+        let handle = format!("<{}>", tmp.p("d").canonicalize().unwrap().display());
+        let set = log.lines().filter(|line| line.contains("fchmod(") && line.contains(&handle)).count();
+        assert_eq!((mode(&tmp.p("d")), set), (wanted, usize::from(wanted == 0o755)), "{words}: {log}");
+    }
+}
+
+#[test]
+fn l5_a_file_that_is_there_is_closed_before_it_is_written_into_or_given_away() {
+    needs!(has_tool("strace"), "needs strace");
+    let tmp = Tmp::new();
+    let calls = |words: &str, wanted: &[&str]| {
+        traced(&tmp.p("log")).args(words.split(' ')).cwd(tmp.path()).run().ok();
+        let log = std::fs::read_to_string(tmp.p("log")).unwrap();
+        let places: Vec<_> = wanted.iter().map(|call| log.lines().position(|l| l.contains(call))).collect();
+        assert!(places.is_sorted() && places.iter().all(Option::is_some), "{words}: {places:?}\n{log}");
+        log
+    };
+    chmod(&tmp.file("new", "new"), 0o600);
+    for old in ["old", "more"] {
+        chmod(&tmp.file(old, "old"), 0o4644);
+    }
+    calls("copy -p --inplace new old", &["/old>, 0600)", "/old>, 0)"]);
+    assert_eq!((mode(&tmp.p("old")), std::fs::read(tmp.p("old")).unwrap()), (0o600, b"new".to_vec()));
+    // The twin: what keeps its mode is written into as it is.
+    let log = calls("copy --inplace new more", &["/more>, 0)"]);
+    assert!(!log.contains("fchmod(") && mode(&tmp.p("more")) & 0o777 == 0o644, "{log}");
+
+    if is_root() {
+        for (dir, bits) in [("s", 0o600), ("d", 0o640)] {
+            let file = tmp.file(format!("{dir}/same"), "same");
+            chmod(&file, bits);
+            let of_then = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+            std::fs::File::options().write(true).open(&file).unwrap().set_modified(of_then).unwrap();
+        }
+        calls("sync --chown 7:8 s d", &["/same>, 0600)", "/same>, 7, 8)"]);
+        assert_eq!(mode(&tmp.p("d/same")), 0o600);
+    }
+    // What replaces a file that others could read by an ACL is not theirs to read under its first name.
+    if has_tool("setfacl") {
+        let there = tmp.file("acl", "old");
+        let given = Command::new("setfacl").args(["-m", "u:7:rw"]).arg(&there).status().unwrap();
+        if !given.success() {
+            return skipped("l5_a_file_that_is_there", "no ACLs here");
+        }
+        let log = calls("copy --chmod F600 new acl", &["system.posix_acl_access"]);
+        assert!(!log.contains(r"\20\0\6\0") && log.contains(r"\20\0\0\0"), "{log}");
+        assert_eq!(mode(&there), 0o600);
+    }
 }
 
 #[test]

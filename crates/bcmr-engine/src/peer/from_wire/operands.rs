@@ -162,6 +162,10 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
                     t.to.fills(&src, &place)?;
                 }
                 let dst = if t.what.listed { t.to.list_base(&place)? } else { t.to.base(&place)? };
+                // That of a round is sealed when all of them are over.
+                if t.what.is_whole() || t.what.entering() == Entering::Round {
+                    t.to.becomes(&src, &dst);
+                }
                 let pair = WireTransfer::<D>::pair(Arc::new(src), dst, t.what.is_whole(), spot);
                 return Ok(Some(dirs.opened(t, id, t.to.top(pair, &t.dropped))));
             }
