@@ -87,12 +87,10 @@ impl OwnersAndModes {
     /// What something is to be.
     #[must_use]
     pub fn of(&self, info: &Info) -> Info {
-        Info {
-            mode: self.mode(info.kind, info.mode),
-            uid: self.user(info.uid).unwrap_or(info.uid),
-            gid: self.group(info.gid).unwrap_or(info.gid),
-            ..*info
-        }
+        let uid = self.user(info.uid).unwrap_or(info.uid);
+        let gid = self.group(info.gid).unwrap_or(info.gid);
+        let own = without_lent(info.kind, info.mode, uid != info.uid, gid != info.gid);
+        Info { mode: self.mode(info.kind, own), uid, gid, ..*info }
     }
 
     /// The mode that something of this kind is to have.
@@ -163,6 +161,14 @@ impl OwnersAndModes {
     }
 }
 
+/// L4: the mode of what is given to another user or another group than it came with. What setuid and setgid lend was its
+/// owner's and its group's to lend; of a directory they lend nothing.
+pub(crate) fn without_lent(kind: Kind, mode: u32, is_other_user: bool, is_other_group: bool) -> u32 {
+    let user = if is_other_user { 0o4000 } else { 0 };
+    let group = if is_other_group { 0o2000 } else { 0 };
+    if kind == Kind::Dir { mode } else { mode & !(user | group) }
+}
+
 fn mapped(map: &OwnerMap, id: u32) -> Option<u32> {
     let pair = map.iter().flatten().find(|(from, _)| *from == id || *from == ANYBODY);
     pair.map(|(_, to)| *to)
@@ -191,12 +197,22 @@ mod tests {
         let alter = OwnersAndModes { files: no_w, dirs, users, groups, ..OwnersAndModes::NONE };
         for (kind, mode, uid, gid, want) in [
             (Kind::File, 0o666, 5, 6, (0o644, 6, 7)),
-            (Kind::File, 0o4722, 6, 5, (0o4711, 0, 5)),
+            (Kind::File, 0o722, 6, 5, (0o711, 0, 5)),
             (Kind::Dir, 0o1700, 0, 0, (0o755, 0, 0)),
+            // What lends the rights of an owner goes with that one, the group's with the group.
+            (Kind::File, 0o6722, 6, 5, (0o2711, 0, 5)),
+            (Kind::File, 0o6711, 0, 6, (0o4711, 0, 7)),
+            (Kind::File, 0o6711, 5, 6, (0o711, 6, 7)),
+            (Kind::File, 0o6711, 0, 5, (0o6711, 0, 5)),
         ] {
             let got = alter.of(&info(kind, mode, uid, gid));
             assert_eq!((got.mode, got.uid, got.gid), want, "{kind:?} {mode:o} {uid} {gid}");
         }
+        let keeps = OwnersAndModes { files: ModeChange::NONE, dirs: ModeChange::NONE, ..alter };
+        assert_eq!(keeps.of(&info(Kind::Dir, 0o6755, 5, 6)).mode, 0o6755);
+        // What is asked for by name is set all the same.
+        let asked = OwnersAndModes { files: ModeChange { set: 0o4000, ..ModeChange::NONE }, ..keeps };
+        assert_eq!(asked.of(&info(Kind::File, 0o6755, 5, 6)).mode, 0o4755);
         let same = info(Kind::File, 0o4751, 3, 4);
         assert_eq!(OwnersAndModes::NONE.of(&same), same);
         let mut back = OwnersAndModes::NONE;

@@ -10,7 +10,7 @@ use crate::verbs::destination::Entering;
 use crate::verbs::going::GoingSnapshots;
 use crate::verbs::nameless::TreeNames;
 use crate::verbs::operands::{Reach, Resolved};
-use bcmr_wire::message::{Entry, Kind as WireKind, Owner, Trouble};
+use bcmr_wire::message::{Entry, Kind as WireKind, Trouble};
 use fastcopy::meta::{Info, Kind, Time};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,11 +87,13 @@ impl Incoming {
         let time = |t: bcmr_wire::message::Time| Time { sec: t.sec, nsec: t.nsec };
         // A number of another machine's device must never look like one of ours.
         let far = if origin == self.origin { 0 } else { origin | 1 << 63 };
+        let kind = kind_of(entry.kind);
+        let (mode, uid, gid) = self.owners.owned(kind, entry.mode, (entry.uid, entry.gid));
         Info {
-            kind: kind_of(entry.kind),
-            mode: entry.mode,
-            uid: self.owners.number(Owner::User, entry.uid),
-            gid: self.owners.number(Owner::Group, entry.gid),
+            kind,
+            mode,
+            uid,
+            gid,
             dev: entry.dev ^ far,
             ino: entry.ino,
             nlink: entry.nlink,

@@ -4,10 +4,11 @@
 //! Must not know what is owned.
 
 use crate::accounts::{Accounts, renumber_acl};
-use crate::alter::OwnersAndModes;
+use crate::alter::{self, OwnersAndModes};
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use bcmr_wire::limits::OWNERS_MAX;
 use bcmr_wire::message::Owner;
+use fastcopy::meta::Kind;
 use fastcopy::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -51,13 +52,14 @@ impl OwnersHere {
         Ok(())
     }
 
-    /// The number here of an owner at the sender.
-    pub(crate) fn number(&self, of: Owner, id: u32) -> u32 {
-        let policys = match of {
-            Owner::User => self.alter.user(id),
-            Owner::Group => self.alter.group(id),
-        };
-        policys.unwrap_or_else(|| self.called(of, id))
+    /// Mode, user and group here of something that has these at the sender: the mode is without what the policy takes from
+    /// what it gives to another owner (L4). Whoever is called the same is no other one.
+    pub(crate) fn owned(&self, kind: Kind, mode: u32, (uid, gid): (u32, u32)) -> (u32, u32, u32) {
+        let (user, group) = (self.called(Owner::User, uid), self.called(Owner::Group, gid));
+        let to_user = self.alter.user(uid).unwrap_or(user);
+        let to_group = self.alter.group(gid).unwrap_or(group);
+        let mode = alter::without_lent(kind, mode, to_user != user, to_group != group);
+        (mode, to_user, to_group)
     }
 
     fn called(&self, of: Owner, id: u32) -> u32 {
@@ -118,6 +120,10 @@ mod tests {
         for (of, id, name) in told {
             owners.name(of, id, name).unwrap();
         }
+        let number = |of, id| {
+            let (_, user, group) = owners.owned(Kind::File, 0, (id, id));
+            if of == Owner::User { user } else { group }
+        };
         for (of, id, here) in [
             (Owner::User, 1000, 7),
             (Owner::User, 1001, 501),
@@ -127,11 +133,20 @@ mod tests {
             (Owner::Group, 1000, 20),
             (Owner::Group, 1001, 1001),
         ] {
-            assert_eq!(owners.number(of, id), here, "{of:?} {id}");
+            assert_eq!(number(of, id), here, "{of:?} {id}");
         }
         // Another stream says the same, or lies.
         owners.name(Owner::Group, 1000, b"them").unwrap();
-        assert_eq!(owners.number(Owner::Group, 1000), 20);
+        assert_eq!(number(Owner::Group, 1000), 20);
+        // Setuid goes where the policy gives something away, not where the same one has another number here.
+        for (kind, uid, mode) in [
+            (Kind::File, 1000, 0o2755),
+            (Kind::File, 1001, 0o6755),
+            (Kind::File, 1004, 0o6755),
+            (Kind::Dir, 1000, 0o6755),
+        ] {
+            assert_eq!(owners.owned(kind, 0o6755, (uid, 1000)).0, mode, "{kind:?} {uid}");
+        }
         let acl = [&[2, 0, 0, 0][..], &[2, 0, 7, 0, 0xe8, 3, 0, 0], &[8, 0, 7, 0, 0xe8, 3, 0, 0]].concat();
         let here = [&[2, 0, 0, 0][..], &[2, 0, 7, 0, 0xf5, 1, 0, 0], &[8, 0, 7, 0, 20, 0, 0, 0]].concat();
         assert_eq!(owners.attribute(ACL_DEFAULT, acl.clone()), here);

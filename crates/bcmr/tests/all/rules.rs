@@ -62,6 +62,67 @@ fn l4_setuid_is_kept_only_with_its_owner() {
     assert_eq!(ids(&there), (0, 0, 0o755));
 }
 
+/// What was set for one owner is not handed to another one, unless that is asked for by name.
+#[test]
+fn l4_what_is_given_away_lends_nothing() {
+    needs!(is_root(), "owners are given by root");
+    let rows = [
+        ("--chown 0:0", 0o755),
+        ("--usermap 1000:0", 0o2755),
+        ("--groupmap 1001:0", 0o4755),
+        ("--usermap *:0 --chmod o-r", 0o2751),
+        // The twins: whose it is stays, and what is asked for is done.
+        ("--chown 1000:1001", 0o6755),
+        ("--usermap 7:0", 0o6755),
+        ("--chown 0:0 --chmod u+s", 0o4755),
+        ("--chown 0:0 --chmod 6711", 0o6711),
+    ];
+    let ends = |dir: Option<Dir>, flags: &str, tmp: &Tmp| {
+        let words = flags.split(' ');
+        match dir {
+            None => bcmr(["sync"]).args(words).args([tmp.p("s"), tmp.p("d")]).run(),
+            Some(dir) => {
+                let far = Far::pipe();
+                dir.ends(far.bcmr("sync").args(words), &far, &tmp.p("s"), &tmp.p("d")).run()
+            }
+        }
+    };
+    let between = |flags: &str, tmp: &Tmp| {
+        let on = |host: &str, path: &str| format!("{host}:{}", tmp.p(path).display());
+        Far::pipe().bcmr("sync").args(flags.split(' ')).args([on("one", "s"), on("two", "d")]).run()
+    };
+    type Way<'w> = (&'w str, &'w dyn Fn(&str, &Tmp) -> Ran);
+    let ways: [Way<'_>; 5] = [
+        ("here", &|flags, tmp| ends(None, flags, tmp)),
+        ("up", &|flags, tmp| ends(Some(Dir::Put), flags, tmp)),
+        ("down", &|flags, tmp| ends(Some(Dir::Get), flags, tmp)),
+        ("between", &between),
+        ("held", &|flags, tmp| {
+            let held = bcmr(["sync", "--fake-super"]).args(flags.split(' '));
+            held.args([tmp.p("s"), tmp.p("held")]).run().ok();
+            bcmr(["sync", "--fake-super=src"]).args([tmp.p("held"), tmp.p("d")]).run()
+        }),
+    ];
+    for (way, run) in ways {
+        for (flags, want) in rows {
+            let tmp = Tmp::new();
+            let file = tmp.file("s/tool", "#!");
+            tmp.dir("s/group");
+            for (path, bits) in [(&file, 0o6755), (&tmp.p("s/group"), 0o2755)] {
+                std::os::unix::fs::chown(path, Some(1000), Some(1001)).unwrap();
+                chmod(path, bits);
+            }
+            run(flags, &tmp).ok();
+            assert_eq!(mode(&tmp.p("d/tool")), want, "{way} {flags}");
+            // A directory's lends nothing.
+            let is_kept = flags.contains("chmod 6711") || mode(&tmp.p("d/group")) & 0o2000 != 0;
+            assert!(is_kept, "{way} {flags}");
+            let again = ends(None, &format!("-n {flags}"), &tmp).ok().out;
+            assert!(way != "here" || again.starts_with("no differences"), "{flags}: {again}");
+        }
+    }
+}
+
 #[test]
 fn l5_nothing_is_ever_more_open_than_in_the_end() {
     let tmp = Tmp::new();
