@@ -89,6 +89,10 @@ codes! {
     UnknownKey = 27 "unknown-key";
     /// The other machine's key is not the one that is known here.
     ChangedKey = 28 "changed-key";
+    /// The same as [`MetadataLost`](Code::MetadataLost), because the disk is full.
+    MetadataNoSpace = 29 "metadata-no-space";
+    /// The same, because a disk failed to read or write it.
+    MetadataIo = 30 "metadata-io";
 }
 
 impl Code {
@@ -126,10 +130,25 @@ impl Code {
         Code::ALL.iter().copied().find(|code| code.number() == number).unwrap_or(Code::Io)
     }
 
+    /// The code of metadata that could not be kept for this.
+    pub(crate) fn of_loss(e: &io::Error) -> Code {
+        match Code::of(e) {
+            Code::NoSpace => Code::MetadataNoSpace,
+            _ if e.raw_os_error() == Some(libc_errno::EIO) => Code::MetadataIo,
+            _ => Code::MetadataLost,
+        }
+    }
+
+    /// The contents landed, and some of the metadata did not.
+    #[must_use]
+    pub fn is_of_metadata(self) -> bool {
+        matches!(self, Code::MetadataLost | Code::MetadataNoSpace | Code::MetadataIo)
+    }
+
     /// There is no connection: it never came to be, or it was lost.
     #[must_use]
     pub fn is_of_connection(self) -> bool {
-        self == Code::Lost || (self as u8) >= Code::ConnectionRefused as u8
+        self == Code::Lost || (Code::ConnectionRefused as u8..=Code::ChangedKey as u8).contains(&(self as u8))
     }
 
     /// The same command may do without anything being changed before.
@@ -225,12 +244,12 @@ mod tests {
     #[test]
     fn numbers_stay_and_names_are_plain() {
         let numbers: Vec<u16> = Code::ALL.iter().map(|code| code.number()).collect();
-        assert_eq!(numbers, (1..=28).collect::<Vec<_>>());
+        assert_eq!(numbers, (1..=30).collect::<Vec<_>>());
         for code in Code::ALL {
             assert_eq!(Code::of_number(code.number()), *code);
             assert!(code.name().bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{}", code.name());
         }
-        for stranger in [0, 29, 99, 107, u16::MAX] {
+        for stranger in [0, 31, 99, 107, u16::MAX] {
             assert_eq!(Code::of_number(stranger), Code::Io, "{stranger}");
         }
         let earlier = [101, 102, 103, 104, 105, 106].map(Code::of_number);

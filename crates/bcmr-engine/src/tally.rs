@@ -89,7 +89,7 @@ impl<'a> Tally<'a> {
     pub(crate) fn failed_below(&self, part: &Summary) {
         self.failed.fetch_add(part.failed, Relaxed);
         // Where more went wrong than that, it is not known how much of it is.
-        if part.codes.iter().all(|code| *code == Code::MetadataLost) {
+        if part.codes.iter().all(|code| code.is_of_metadata()) {
             self.lost.fetch_add(part.failed, Relaxed);
         }
         part.codes.iter().for_each(|code| self.code(*code));

@@ -84,7 +84,7 @@ impl Exits {
             Some(self.mismatch)
         } else if has(Code::SourceChanged) {
             Some(self.changed)
-        } else if has(Code::NoSpace) {
+        } else if has(Code::NoSpace) || has(Code::MetadataNoSpace) {
             Some(self.no_space)
         } else if has(Code::Refused) {
             Some(self.refused)

@@ -376,7 +376,7 @@ pub(super) fn dir(
 }
 
 fn loss(op: Op, e: io::Error) -> Fault {
-    Fault { code: Code::MetadataLost, ..Fault::os(Side::Dest, op, e) }
+    Fault { code: Code::of_loss(&e), ..Fault::os(Side::Dest, op, e) }
 }
 
 /// What a new thing is to have.

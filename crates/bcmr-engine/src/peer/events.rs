@@ -63,7 +63,7 @@ impl ClientObserver<'_> {
         };
         let unwritten = self.unwritten.into_inner();
         // What was lost of metadata is there all the same.
-        let there = summary.codes.iter().all(|code| *code == Code::MetadataLost);
+        let there = summary.codes.iter().all(|code| code.is_of_metadata());
         let complete = there && !summary.cancelled;
         if unwritten > 0 {
             summary.failed += unwritten;

@@ -62,7 +62,7 @@ fn counting_losses<'a>(front: &'a dyn Front, lost: &'a AtomicU64) -> impl Front 
         Event::Hashed { .. } => {}
         event => {
             if let Event::Failed(e) = &event
-                && e.code == Code::MetadataLost
+                && e.code.is_of_metadata()
             {
                 lost.fetch_add(lost_by(e), Relaxed);
             }
@@ -690,7 +690,7 @@ impl ShardWork<'_> {
             PlanVerb::Copy => there::fill(tree, &self.src_path, dirs, self.policy)?,
             _ => (there::bring(tree, &self.src_path, dirs, self.policy)?, LandedHashes::new()),
         };
-        let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
+        let mut whole = !done.cancelled && done.codes.iter().all(|code| code.is_of_metadata());
         sum.add(Summary { dirs: 0, ..done });
         let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
         counts.lost = self.lost.swap(0, Relaxed);
@@ -730,7 +730,7 @@ impl ShardWork<'_> {
             true => Summary::default(),
             false => source.fetch(disk, &names, (tree.clone(), *which), self.policy, ledger)?,
         };
-        let mut whole = !done.cancelled && done.codes.iter().all(|code| *code == Code::MetadataLost);
+        let mut whole = !done.cancelled && done.codes.iter().all(|code| code.is_of_metadata());
         sum.add(Summary { dirs: 0, ..done });
         let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
         counts.lost = self.lost.swap(0, Relaxed);

@@ -182,7 +182,7 @@ pub(super) fn settle(
     let (summary, _) = with_all_names(plan, watch.cancel, &|_, _| Ok(()), |names| {
         tree.put(source, (names, 0), Extent::All, &ending(policy))
     })?;
-    let lost_only = summary.codes.iter().all(|code| *code == Code::MetadataLost);
+    let lost_only = summary.codes.iter().all(|code| code.is_of_metadata());
     if summary.cancelled || !lost_only || summary.files + summary.others > 0 {
         let code = if summary.cancelled { Code::Interrupted } else { Code::SourceChanged };
         let why = if summary.cancelled { Reason::Interrupted } else { Reason::TreeLacksSome };

@@ -10,7 +10,7 @@ use super::spot::{Spot, join, names_in};
 use super::step::{Ancestors, CopyStep};
 use crate::disk::sys::Sys;
 use crate::disk::{Fault, Side};
-use crate::error::{Code, Error, Op};
+use crate::error::{Error, Op};
 use crate::event::{Event, Front, Progress, Question, Summary, Watch};
 use crate::policy::{Changing, Collide, CopyPolicy, Follow, Io};
 use crate::receiver::links::LinkTable;
@@ -113,7 +113,7 @@ impl Front for Failures {
     fn event(&self, event: Event) {
         let e = match event {
             Event::Failed(e) => e,
-            Event::Warning(e) if e.code == Code::MetadataLost => e,
+            Event::Warning(e) if e.code.is_of_metadata() => e,
             _ => return,
         };
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +173,7 @@ fn once_more(
     let mut fine = true;
     for e in failures {
         let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
-        if e.code == Code::MetadataLost {
+        if e.code.is_of_metadata() {
             let side = if e.path.starts_with(&dst.shown) { Side::Dest } else { Side::Source };
             let note = e.note.map(|note| note.reason);
             let fault = Fault { side, op: e.op, code: e.code, note, source: e.source };

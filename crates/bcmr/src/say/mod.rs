@@ -258,7 +258,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Copy, Code::Unsupported) if e.op == Op::CloneTo => {
             with("to copy where sharing is not possible, run", Flags(&["--reflink=auto"]))
         }
-        (Verb::Copy, Code::MetadataLost) => {
+        (Verb::Copy, code) if code.is_of_metadata() => {
             with("if it need not be kept, run", Flags(without_what_was_lost(e.op)?))
         }
         (Verb::Copy, Code::Refused) if e.op == Op::AppendTo => {
@@ -501,7 +501,7 @@ impl Typed<'_> {
     pub fn advice(&self, e: &Error) -> Option<String> {
         let hint = match e.op {
             // No further option undoes what says whom things belong to.
-            Op::SetOwnerOf | Op::KeepEveryOwner if self.owners_said && e.code == Code::MetadataLost => {
+            Op::SetOwnerOf | Op::KeepEveryOwner if self.owners_said && e.code.is_of_metadata() => {
                 Hint { words: OWNERS_OF_ROOT, add: None, made: Made::Nothing }
             }
             _ => hint(self.verb, self.again, e)?,
@@ -1281,7 +1281,8 @@ mod tests {
             (&[NoSpace, Refused, Io], 6),
             (&[SourceChanged, NoSpace], 5),
             (&[NotFound, NoSpace, SourceChanged, Mismatch], 4),
-            (&[MetadataLost], 1),
+            (&[MetadataLost, MetadataIo], 1),
+            (&[MetadataNoSpace], 6),
             (&[Lost], 7),
             (&[Denied, ChangedKey], 7),
             (&[Lost, Refused], 8),

@@ -74,7 +74,7 @@ impl Losses {
                     specials.1.clone_from(&e.path);
                 }
             }
-            Code::MetadataLost => match self.kinds.iter_mut().find(|loss| loss.op == e.op) {
+            code if code.is_of_metadata() => match self.kinds.iter_mut().find(|loss| loss.op == e.op) {
                 Some(loss) => {
                     loss.count += 1;
                     if e.path < loss.example {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-const CODES: [&str; 21] = [
+const CODES: [&str; 23] = [
     "not-found",
     "denied",
     "in-the-way",
@@ -22,6 +22,8 @@ const CODES: [&str; 21] = [
     "limit",
     "special",
     "metadata-lost",
+    "metadata-no-space",
+    "metadata-io",
     "usage",
     "io",
     "protocol",

@@ -429,3 +429,19 @@ fn an_owner_that_was_asked_for_and_not_given_is_an_error() {
         assert_eq!(names(&dst), ["f"]);
     }
 }
+
+/// Where only attributes did not fit on a full disk the exit code says that it is full, as for contents.
+#[test]
+fn attributes_that_do_not_fit_are_told_as_a_full_disk() {
+    needs!(has_tool("strace"), "there is no strace");
+    for verb in [&["copy", "--archive", "-T"][..], &["sync"]] {
+        for (error, code) in [("ENOSPC", 6), ("EDQUOT", 6), ("EIO", 1), ("EINVAL", 1)] {
+            let tmp = Tmp::new();
+            tmp.file("s/a", "content");
+            let line = bcmr_failing_at("1+", "utimensat", error).args(verb).args(["s", "d"]).cwd(tmp.path());
+            let ran = line.run().code(code);
+            assert!(ran.err.contains("times"), "{verb:?} {error}: {ran:?}");
+            assert_eq!(std::fs::read_to_string(tmp.p("d/a")).unwrap(), "content", "{verb:?} {error}");
+        }
+    }
+}
