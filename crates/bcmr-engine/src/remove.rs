@@ -80,10 +80,10 @@ pub(crate) enum SealedDirs {
 /// # Errors
 /// The first thing that could not be removed.
 pub(crate) fn below(dir: &Dir, name: Name<'_>) -> io::Result<()> {
-    below_by(dir, name, (1, SealedDirs::OpenUp), &Cancel::new())
+    below_by(dir, name, (1, SealedDirs::OpenUp), &Cancel::new()).map(drop)
 }
 
-/// The same by so many threads, until it is cancelled.
+/// The same by so many threads, until it is cancelled. Whether it was not.
 ///
 /// # Errors
 /// As [`below`].
@@ -92,17 +92,18 @@ pub(crate) fn below_by(
     name: Name<'_>,
     (jobs, sealed): (usize, SealedDirs),
     cancel: &Cancel,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     match dir.remove_file(name) {
         Err(e) if is(&e, &[errno::EISDIR, errno::EPERM]) => {}
-        Err(e) if is(&e, &[errno::ENOENT]) => return Ok(()),
-        other => return other,
+        Err(e) if is(&e, &[errno::ENOENT]) => return Ok(true),
+        other => return other.map(|()| true),
     }
     let (first, progress) = (First::default(), Progress::default());
     let watch = Watch { front: &first, progress: &progress, cancel, items: false };
     let shown = PathBuf::from(crate::node::os(name));
-    tree(dir, name, shown, (jobs, false, sealed), watch, Protected::default())?;
-    first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    let done = tree(dir, name, shown, (jobs, false, sealed), watch, Protected::default())?;
+    let first = first.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    first.map_or(Ok(!done.cancelled), Err)
 }
 
 /// Refuses a directory that is never removed: the root, the current directory and what holds it, and a mount point.

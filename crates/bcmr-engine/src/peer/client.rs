@@ -245,8 +245,8 @@ fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     // Not before: a later attempt would go on in what has its name by then.
     if let Some(run) = run {
         let tally = Tally::new(watch);
-        run.finish(&summary, policy.jobs, &tally);
-        summary.add(Summary { cancelled: false, ..tally.summary() });
+        let finished = run.finish(&summary, policy.jobs, &tally);
+        summary.add(finished.counted(&tally));
     }
     Ok(summary)
 }

@@ -71,12 +71,13 @@ pub fn snapshot(request: SnapshotRequest, watch: Watch<'_>) -> Result<Summary> {
     let of = OfSnapshot { tree: Some(run.place()?), going: None };
     let mut summary = sync_of(SyncRequest { dest, policy, state: None, ..wanted }, of, watch)?;
     let tally = Tally::new(watch);
-    if run.finish(&summary, jobs, &tally)
+    let finished = run.finish(&summary, jobs, &tally);
+    if finished != SnapshotEnd::Absent
         && let Err(e) = mounted.remember(holder)
     {
         watch.front.event(Event::Warning(e));
     }
-    summary.add(Summary { cancelled: false, ..tally.summary() });
+    summary.add(finished.counted(&tally));
     Ok(summary)
 }
 
@@ -117,6 +118,24 @@ pub(crate) struct SnapshotRun {
     tree: Dir,
     newest: Option<Stamp>,
     dated: Dated,
+}
+
+/// What became of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotEnd {
+    /// It has no name.
+    Absent,
+    /// It has its name, and what was to be taken away was tried.
+    Made,
+    /// It has its name, and the user stopped the run before all was taken away.
+    Stopped,
+}
+
+impl SnapshotEnd {
+    /// What the end of the run adds to its summary: a signal that comes too late for anything has not cut it short.
+    pub(crate) fn counted(self, tally: &Tally<'_>) -> Summary {
+        Summary { cancelled: self == SnapshotEnd::Stopped, ..tally.summary() }
+    }
 }
 
 impl SnapshotRun {
@@ -161,41 +180,51 @@ impl SnapshotRun {
         CopyPolicy { bases, durability: Durability::Medium, ..everything(policy) }
     }
 
-    /// M8: gives the tree its name, if `filled` says that it is complete, and takes older ones away. Whether it has its name.
-    pub(crate) fn finish(&self, filled: &Summary, jobs: usize, tally: &Tally<'_>) -> bool {
-        // Attributes that a file system cannot hold, and special files, are no reason to have nothing.
+    /// M8: gives the tree its name, if `filled` says that it is complete, and takes older ones away.
+    pub(crate) fn finish(&self, filled: &Summary, jobs: usize, tally: &Tally<'_>) -> SnapshotEnd {
+        // Attributes that a file system cannot hold, and special files, are no reason to have nothing. What a full or a failing
+        // disk has cost, the same command may bring.
         let is_whole = filled.codes.iter().all(|code| matches!(code, Code::MetadataLost | Code::Special));
         if filled.cancelled || !is_whole {
             let note = Reason::SnapshotIncomplete;
             tally.warn(Error::ours(Code::Io, Op::KeepSnapshotIn, &self.shelf.shown, note));
-            return false;
+            return SnapshotEnd::Absent;
         }
         let at = self.dated.at;
         let named = self.shelf.guard_empty(&self.tree, self.newest, at);
         if let Err(e) = named.and_then(|()| self.shelf.publish(&self.tree, at)) {
             tally.fail(e);
-            return false;
+            return SnapshotEnd::Absent;
         }
         let swept = self.shelf.sweep(|e| tally.fail(e));
         swept.unwrap_or_else(|e| tally.fail(Error::os(Op::CleanUp, self.shelf.shown.join(BOOKS), e)));
-        if let Some(rule) = self.dated.thinning {
-            self.thin(rule, jobs, tally);
+        match self.dated.thinning.is_none_or(|rule| self.thin(rule, jobs, tally)) {
+            true => SnapshotEnd::Made,
+            false => SnapshotEnd::Stopped,
         }
-        true
     }
 
-    fn thin(&self, rule: Thinning, jobs: usize, tally: &Tally<'_>) {
+    /// Takes older ones away. Whether all that go were tried.
+    fn thin(&self, rule: Thinning, jobs: usize, tally: &Tally<'_>) -> bool {
         let all = match self.shelf.all() {
             Ok(all) => all,
-            Err(e) => return tally.fail(e),
+            Err(e) => {
+                tally.fail(e);
+                return true;
+            }
         };
         for stamp in thin::going(&all, rule) {
+            if tally.cancelled() {
+                return false;
+            }
             match self.shelf.take_away(stamp, jobs, tally) {
-                Ok(()) => tally
+                Ok(true) => tally
                     .item(Action::Removed, 0, || (PathBuf::new(), self.shelf.shown.join(stamp.to_string()))),
+                Ok(false) => return false,
                 Err(e) => tally.fail(e),
             }
         }
+        true
     }
 }
 
@@ -291,10 +320,18 @@ impl Snapshots {
     }
 
     /// All that were made here and are there still, the oldest first.
+    ///
+    /// # Errors
+    /// One cannot be looked at: to go on as if it were not there would copy all anew, and miscount what stays.
     fn all(&self) -> Result<Vec<Stamp>> {
         let listed = Snapshots::listed(&self.books).map_err(self.fail(Op::ListDirectory, BOOKS))?;
-        let mut all: Vec<Stamp> = listed.iter().filter_map(|name| Stamp::parse(name.bytes())).collect();
-        all.retain(|stamp| matches!(self.opened(*stamp), Ok(Some(_))));
+        let mut all = Vec::new();
+        for stamp in listed.iter().filter_map(|name| Stamp::parse(name.bytes())) {
+            let text = stamp.to_string();
+            if self.opened(stamp).map_err(self.fail(Op::Stat, &text))?.is_some() {
+                all.push(stamp);
+            }
+        }
         all.sort_unstable();
         Ok(all)
     }
@@ -308,7 +345,7 @@ impl Snapshots {
         }
         let mut said = Vec::new();
         File::from(self.books.open_file(name.as_name())?).take(256).read_to_end(&mut said)?;
-        let dir = self.dir.open_dir_readable(name.as_name())?;
+        let dir = self.dir.open_dir(name.as_name())?;
         Ok((said == book(&dir)?).then_some(dir))
     }
 
@@ -374,15 +411,16 @@ impl Snapshots {
         publish().map_err(self.fail(Op::PublishDirectory, &text))
     }
 
-    /// Takes one away: it has no name as a snapshot any more before anything of it goes.
-    fn take_away(&self, stamp: Stamp, jobs: usize, tally: &Tally<'_>) -> Result<()> {
+    /// Takes one away: it has no name as a snapshot any more before anything of it goes. Whether all of it went: else the user
+    /// has stopped it, and the next run does the rest.
+    fn take_away(&self, stamp: Stamp, jobs: usize, tally: &Tally<'_>) -> Result<bool> {
         let text = stamp.to_string();
         let fail = self.fail(Op::ThinOut, &text);
         let (name, going) = (named(&text).map_err(&fail)?, named(&format!("{GOING}{text}")).map_err(&fail)?);
-        let Some(dir) = self.opened(stamp).map_err(&fail)? else { return Ok(()) };
+        let Some(dir) = self.opened(stamp).map_err(&fail)? else { return Ok(true) };
         let there = self.dir.stat(name.as_name()).map_err(&fail)?;
         if there.id() != dir.info().map_err(&fail)?.id() {
-            return Ok(());
+            return Ok(true);
         }
         let disk = Sys::new();
         let take = || {
@@ -392,9 +430,11 @@ impl Snapshots {
             let how = (jobs, SealedDirs::OpenUp);
             remove::below_by(&self.books, going.as_name(), how, tally.watch.cancel)
         };
-        take().map_err(&fail)?;
-        tally.deleted.fetch_add(1, Relaxed);
-        Ok(())
+        let is_gone = take().map_err(&fail)?;
+        if is_gone {
+            tally.deleted.fetch_add(1, Relaxed);
+        }
+        Ok(is_gone)
     }
 }
 

@@ -332,3 +332,76 @@ fn sealed_directories_do_not_end_thinning_out() {
     run(5).ok();
     only(5);
 }
+
+/// M8: what a full or a failing disk has cost is missing, and the same command may bring it.
+#[test]
+fn a_snapshot_that_lost_attributes_for_now_does_not_appear() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    source(&tmp);
+    let with = |error: &str, at: &str| {
+        let line = bcmr_failing_at("1+", "utimensat", error);
+        line.args(["sync", "--snapshot", "--at", at, "s", "snaps"]).cwd(tmp.path()).run()
+    };
+    for (error, code) in [("EIO", 1), ("ENOSPC", 6)] {
+        with(error, "2026-01-01").code(code).says("does not appear");
+        assert_eq!(snapshots(&tmp.p("snaps")).len(), 0, "{error}");
+    }
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+    alike(&tmp.p("s"), &tmp.p("snaps/2026-01-01T000000Z"));
+    // What that file system cannot hold at all is let go, and told.
+    fs::write(tmp.p("s/b"), "second b").unwrap();
+    with("EOPNOTSUPP", "2026-01-02").code(1);
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 2);
+}
+
+/// A run that is stopped while it takes old ones away says so, unless all of them are gone.
+#[test]
+fn thinning_out_that_is_stopped_is_told() {
+    needs!(has_tool("strace"), "there is no strace");
+    let mut stopped = 0;
+    for nth in [60, 70, 100] {
+        let tmp = Tmp::new();
+        (0..50).for_each(|n| _ = tmp.file(format!("s/{n}"), "x"));
+        for day in 1..=3 {
+            sync(&tmp, &format!("--snapshot --at 2026-01-0{day} s snaps")).ok();
+        }
+        // The signal comes in the first tree that goes, and is heard before the second one does.
+        let (stop, wait) =
+            (format!("inject=unlinkat:signal=SIGTERM:when={nth}"), "inject=renameat2:delay_exit=100000");
+        let strace =
+            ["-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat,renameat2", "-e", &stop, "-e", wait, BCMR];
+        let words = "sync -j1 --snapshot --keep 1d --at 2026-01-04 s snaps";
+        let line = Line::new(Path::new("strace")).args(strace).args(words.split(' ')).cwd(tmp.path());
+        let ran = line.run().one_of(&[0, 143]);
+        let is_there = tmp.p("snaps/2026-01-04T000000Z").exists();
+        assert!(is_there || ran.code == 143, "{nth}: {ran:?}");
+        let is_all_gone =
+            snapshots(&tmp.p("snaps")).len() == 1 && names(&tmp.p("snaps/.bcmr-snapshots")).len() == 1;
+        assert_eq!(ran.code == 0, is_all_gone, "{nth}: {ran:?}");
+        stopped += i32::from(is_there && ran.code == 143);
+        sync(&tmp, "--snapshot --keep 1d --at 2026-01-05 s snaps").ok();
+        assert_eq!(names(&tmp.p("snaps/.bcmr-snapshots")), ["2026-01-05T000000Z"], "{nth}");
+    }
+    assert!(stopped > 0, "none of them was stopped in time");
+}
+
+/// An earlier snapshot that a disk fails to read is there all the same: no new one is made as if it were not.
+#[test]
+fn an_earlier_snapshot_that_cannot_be_looked_at_is_an_error() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    source(&tmp);
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+    let book = tmp.p("snaps/.bcmr-snapshots/2026-01-01T000000Z").canonicalize().unwrap();
+    let strace = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=read", "-e", "inject=read:error=EIO", "-P"];
+    for dry in ["", "-n "] {
+        let words = format!("sync {dry}--snapshot --keep 1d --at 2026-01-02 s snaps");
+        let line = Line::new(Path::new("strace")).args(strace).args([book.as_os_str()]).args([BCMR]);
+        line.args(words.split(' ')).cwd(tmp.path()).run().code(1).says("2026-01-01T000000Z");
+        assert_eq!(snapshots(&tmp.p("snaps")).len(), 1, "{words}");
+    }
+    sync(&tmp, "--snapshot --at 2026-01-02 s snaps").ok();
+    let [first, second] = &snapshots(&tmp.p("snaps"))[..] else { panic!("both are there") };
+    assert_eq!(inode(&first.join("a")), inode(&second.join("a")));
+}
