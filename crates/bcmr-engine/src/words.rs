@@ -605,6 +605,7 @@ Reason {
     FromRun = 830,
     AddedToAnother = 890,
     KeepsNothing = 891,
+    ReceiptCutOff = 900,
 }}
 
 /// A reason with what it speaks of.

@@ -258,11 +258,15 @@ impl Replaced<'_> {
             if is_acl(attr) { !p.acl } else { !exact && outlives_writing(attr) && !held_stat::hides(p, attr) }
         };
         let (mut found, mut failed) = (Vec::new(), None);
-        if let Err(e) = xattr::read(Of::At(self.dir, self.name), buffer, wanted, |attr, value| {
+        let read = xattr::read(Of::At(self.dir, self.name), buffer, wanted, |attr, value| {
             found.push((attr.to_owned(), value.to_vec()));
             Ok(())
-        }) {
-            lost.push(loss(Op::ReadAttributesOf, e));
+        });
+        match read {
+            // Where there are no second names it lost its own to be kept. A run that keeps takes attributes from the source.
+            Err(e) if Code::of(&e) == Code::NotFound => {}
+            Err(e) => lost.push(loss(Op::ReadAttributesOf, e)),
+            Ok(()) => {}
         }
         // What was put in its place meanwhile is another file, whose attributes are not wanted.
         if !found.is_empty() && !self.dir.stat(self.name).is_ok_and(|now| now.id() == self.there.id()) {

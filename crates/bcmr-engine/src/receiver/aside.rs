@@ -19,6 +19,7 @@ use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -93,6 +94,12 @@ struct KeptRun {
     last: Option<(Vec<NameBuf>, Dir)>,
     /// Something is kept whose name is not on stable storage yet.
     owes: Vec<((u64, u64), Dir)>,
+    /// A line that says where something is kept is not on stable storage yet.
+    owes_lines: bool,
+    /// What a sync failed with: it may have lost lines, and is not tried again.
+    unsynced: Option<io::Error>,
+    /// What is written down to be kept as, and is not there yet.
+    promised: BTreeSet<PathBuf>,
     /// Counts names in the trash.
     serial: u64,
     now: Stamp,
@@ -148,7 +155,8 @@ impl Aside {
     /// be kept has a fault, and replaces nothing.
     pub(crate) fn keep(&self, dst: &DestDir<Sys>, jobs: &mut [Job<'_, Sys>]) {
         let mut run = self.run();
-        for job in jobs.iter_mut().filter(|job| job.fault.is_none()) {
+        let mut to_rename = Vec::new();
+        for (nth, job) in jobs.iter_mut().enumerate().filter(|(_, job)| job.fault.is_none()) {
             job.old = OldKept::Nothing;
             let replaced = job.there.filter(|there| there.kind != Kind::Dir);
             let known = KnownBy::of(&match self.privileged {
@@ -161,7 +169,11 @@ impl Aside {
                     let (at_dir, at_name, at) = self.place(run, &dst.node, job.name, &there)?;
                     let kept = KeptThing { at: at.clone(), ino: Some(there.ino) };
                     run.write(Done::Replaced(known, kept), &dst.node, Some(job.name))?;
-                    second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())?;
+                    if !second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())? {
+                        to_rename.push((nth, there, Promised { at, at_dir, at_name }));
+                        return Ok(());
+                    }
+                    run.promised.remove(&at);
                     run.owe(at_dir)?;
                     job.old = OldKept::At(at);
                     Ok(())
@@ -171,8 +183,10 @@ impl Aside {
                 job.fault = Some(Fault::os(Side::Dest, Op::KeepOld, e));
             }
         }
+        let Some(run) = &mut *run else { return };
+        let renamed = run.keep_by_renames(&dst.dir, jobs, to_rename);
         // R9: what is kept must not be lost by a power cut that finds its first name gone.
-        let synced = run.as_mut().map_or(Ok(()), KeptRun::settle);
+        let synced = renamed.and_then(|()| run.settle());
         if let Err(e) = synced {
             let code = Code::of(&e);
             for job in jobs.iter_mut().filter(|job| matches!(job.old, OldKept::At(_)) && job.fault.is_none())
@@ -228,24 +242,75 @@ impl Aside {
         }
     }
 
-    /// Moves `name`, which is `there` in `dir`, away, with all that is in it.
+    /// Writes down that `name`, which is `there` below `node`, is moved away, and as what. M7: it may be once
+    /// [`settle`](Aside::settle) has said so.
+    ///
+    /// # Errors
+    /// It cannot be written down, or has no place.
+    pub(crate) fn promises(&self, node: &Node, name: Name<'_>, there: &Info) -> Result<PathBuf> {
+        let promised = || {
+            let mut run = self.run();
+            let run = self.begun(&mut run)?;
+            let (_, at_name, at) = self.place(run, node, name, there)?;
+            let deleted = Done::Deleted(KeptThing { at: at.clone(), ino: Some(there.ino) });
+            let written = run.write(deleted, node, Some(name));
+            if written.is_err() {
+                self.forget_trashed(&at_name);
+            }
+            written.map(|()| at)
+        };
+        promised().map_err(|e| Error::os(Op::KeepOld, node.join(name), e))
+    }
+
+    /// What was written down is on stable storage, and so is every name that was given to what is kept.
+    ///
+    /// # Errors
+    /// It may not be, then and from then on: nothing may be moved away for it.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let mut run = self.run();
+        let Some(run) = &mut *run else { return Ok(()) };
+        run.settle().map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e))
+    }
+
+    /// Moves `name`, which is `there` in `dir`, away, with all that is in it, to where it was promised.
     ///
     /// # Errors
     /// It stays where it is.
-    pub(crate) fn takes(&self, dir: &Dir, node: &Node, name: Name<'_>, there: &Info) -> Result<()> {
-        let taken = || {
+    pub(crate) fn moves(
+        &self,
+        (dir, node): (&Dir, &Node),
+        name: Name<'_>,
+        there: &Info,
+        promised: &Path,
+    ) -> Result<()> {
+        let moved = || {
             let mut run = self.run();
             let run = self.begun(&mut run)?;
-            let (at_dir, at_name, at) = self.place(run, node, name, there)?;
-            run.write(Done::Deleted(KeptThing { at, ino: Some(there.ino) }), node, Some(name))?;
+            let at_name = promised.file_name().and_then(|name| NameBuf::new(name.as_bytes()));
+            let at_name = at_name.ok_or(io::ErrorKind::InvalidInput)?;
+            let at_dir = match &self.kept_in {
+                KeptIn::Backup { .. } => run.by_names(&node.names())?,
+                KeptIn::Trash(trash) => trash.files.try_clone()?,
+            };
             let moved = move_whole(dir, name, there, &at_dir, at_name.as_name());
             if moved.is_err() {
                 self.forget_trashed(&at_name);
             }
             moved?;
+            run.promised.remove(promised);
             run.owe(at_dir)
         };
-        taken().map_err(|e| Error::os(Op::KeepOld, node.join(name), e))
+        moved().map_err(|e| Error::os(Op::KeepOld, node.join(name), e))
+    }
+
+    /// Moves one name away.
+    ///
+    /// # Errors
+    /// It stays where it is.
+    fn takes(&self, dir: &Dir, node: &Node, name: Name<'_>, there: &Info) -> Result<()> {
+        let promised = self.promises(node, name, there)?;
+        self.settle()?;
+        self.moves((dir, node), name, there, &promised)
     }
 
     /// What the source has under the name of the directory that holds what is kept, does not come: kept things would be mixed
@@ -331,7 +396,8 @@ impl Aside {
     pub(crate) fn finish(&self, tally: &Tally<'_>) {
         let mut run = self.run();
         let Some(run) = &mut *run else { return };
-        if let Err(e) = run.settle().and_then(|()| run.receipt.sync_all()) {
+        // Half a line that a full disk has left says nothing, and would make it look cut off.
+        if let Err(e) = run.whole_lines().and_then(|()| run.settle()).and_then(|()| run.receipt.sync_all()) {
             tally.fail(Error::os(Op::WriteReceipt, &run.receipt_shown, e));
         }
         let note: Note = Reason::OldKept.about(run.receipt_shown.as_path());
@@ -376,6 +442,9 @@ impl Aside {
             old: if trash { None } else { Some(dir.open_dir(old.as_name())?) },
             last: None,
             owes: vec![(receipts.info()?.id(), receipts.try_clone()?), (dir.info()?.id(), dir)],
+            owes_lines: false,
+            unsynced: None,
+            promised: BTreeSet::new(),
             serial: 1,
             now,
         };
@@ -397,9 +466,12 @@ impl Aside {
         match &self.kept_in {
             KeptIn::Backup { .. } => {
                 let dir = run.by_names(&node.names())?;
-                let kept_as = free_name(&dir, name, there)?;
-                let at = relative(node, Some(kept_as.as_name()));
-                Ok((dir, kept_as, Path::new(OsStr::from_bytes(OLD)).join(at)))
+                let at = |name: Name<'_>| Path::new(OsStr::from_bytes(OLD)).join(relative(node, Some(name)));
+                let is_promised = |name: Name<'_>| run.promised.contains(&at(name));
+                let kept_as = free_name(&dir, name, there, &is_promised)?;
+                let at = at(kept_as.as_name());
+                run.promised.insert(at.clone());
+                Ok((dir, kept_as, at))
             }
             KeptIn::Trash(trash) => {
                 let whole = self.dest.join(relative(node, Some(name)));
@@ -462,9 +534,17 @@ fn numbered(name: Name<'_>, behind: String) -> io::Result<NameBuf> {
 
 /// The name itself, or one with a number behind it: a name that the run replaces twice has something kept by then. What is `there`
 /// may have it already, from an attempt before.
-fn free_name(dir: &Dir, name: Name<'_>, there: &Info) -> io::Result<NameBuf> {
+fn free_name(
+    dir: &Dir,
+    name: Name<'_>,
+    there: &Info,
+    is_promised: &dyn Fn(Name<'_>) -> bool,
+) -> io::Result<NameBuf> {
     for serial in 1..TRIES_MAX {
         let name = if serial == 1 { name.to_owned() } else { numbered(name, format!(".{serial}"))? };
+        if is_promised(name.as_name()) {
+            continue;
+        }
         if dir.look(name.as_name())?.is_none_or(|kept| kept.id() == there.id()) {
             return Ok(name);
         }
@@ -472,20 +552,34 @@ fn free_name(dir: &Dir, name: Name<'_>, there: &Info) -> io::Result<NameBuf> {
     Err(io::Error::from_raw_os_error(errno::EEXIST))
 }
 
-/// Gives what is `there` as `name` a second name. Where there are no second names, it gets another one for its first.
-fn second(dir: &Dir, name: Name<'_>, there: &Info, at: &Dir, to: Name<'_>) -> io::Result<()> {
-    let still =
-        |look: io::Result<Option<Info>>| Ok::<_, io::Error>(look?.is_some_and(|now| now.id() == there.id()));
+/// Where something is to be kept that has a line by now.
+struct Promised {
+    at: PathBuf,
+    at_dir: Dir,
+    at_name: NameBuf,
+}
+
+/// Gives what is `there` as `name` a second name. Whether there are second names.
+fn second(dir: &Dir, name: Name<'_>, there: &Info, at: &Dir, to: Name<'_>) -> io::Result<bool> {
     match land::second_name(dir, name, at, to) {
         // A second attempt of this run.
-        Err(e) if e.raw_os_error() == Some(errno::EEXIST) && still(at.look(to))? => {}
+        Err(e) if e.raw_os_error() == Some(errno::EEXIST) && has(at, to, there)? => {}
         Err(e) if matches!(e.raw_os_error(), Some(errno::EPERM | errno::EMLINK | errno::EOPNOTSUPP)) => {
-            land::give_name(dir, name, at, to, true)?;
+            return Ok(false);
         }
         other => other?,
     }
-    // What was looked at is what is kept, or else nothing is replaced.
-    if still(at.look(to))? { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::ESTALE)) }
+    is_kept(at, to, there).map(|()| true)
+}
+
+/// Whether what was `there` is what has that name.
+fn has(dir: &Dir, name: Name<'_>, there: &Info) -> io::Result<bool> {
+    Ok(dir.look(name)?.is_some_and(|now| now.id() == there.id()))
+}
+
+/// What was looked at is what is kept, or else nothing is replaced.
+fn is_kept(at: &Dir, to: Name<'_>, there: &Info) -> io::Result<()> {
+    if has(at, to, there)? { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::ESTALE)) }
 }
 
 /// Moves a name from one directory to another. A directory whose owner may not write in it cannot get another place, and is
@@ -515,20 +609,64 @@ pub(crate) fn move_whole(
 impl KeptRun {
     /// Writes one line down, before what it says is done.
     fn write(&mut self, done: Done, node: &Node, name: Option<Name<'_>>) -> io::Result<()> {
-        self.write_lines(&KeptLine { done, path: relative(node, name) }.line())
+        let is_of_kept = matches!(done, Done::Replaced(..) | Done::Deleted(_));
+        self.write_lines(&KeptLine { done, path: relative(node, name) }.line())?;
+        self.owes_lines |= is_of_kept;
+        Ok(())
     }
 
     /// Whole lines or nothing: on a full disk half a line may be written, and what came behind it would make it no receipt.
     fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.is_half {
-            self.receipt.set_len(self.receipt_bytes)?;
-            self.receipt.seek(SeekFrom::Start(self.receipt_bytes))?;
-        }
+        self.whole_lines()?;
         self.is_half = true;
         self.receipt.write_all(lines)?;
         self.is_half = false;
         self.receipt_bytes += lines.len() as u64;
         Ok(())
+    }
+
+    /// Takes half a line back.
+    fn whole_lines(&mut self) -> io::Result<()> {
+        if self.is_half {
+            self.receipt.set_len(self.receipt_bytes)?;
+            self.receipt.seek(SeekFrom::Start(self.receipt_bytes))?;
+            self.is_half = false;
+        }
+        Ok(())
+    }
+
+    /// Where there are no second names, what `jobs` replace gets another name for its first, once that is written down (M7).
+    ///
+    /// # Errors
+    /// It may not be written down; then nothing is moved.
+    fn keep_by_renames(
+        &mut self,
+        dir: &Dir,
+        jobs: &mut [Job<'_, Sys>],
+        to_rename: Vec<(usize, Info, Promised)>,
+    ) -> io::Result<()> {
+        if to_rename.is_empty() {
+            return Ok(());
+        }
+        let synced = self.settle();
+        for (nth, there, Promised { at, at_dir, at_name }) in to_rename {
+            let Some(job) = jobs.get_mut(nth) else { continue };
+            // With what the sync has met each of them has a fault.
+            job.old = OldKept::At(at.clone());
+            if synced.is_err() {
+                continue;
+            }
+            let to = at_name.as_name();
+            let renamed = land::give_name(dir, job.name, &at_dir, to, true);
+            match renamed.and_then(|()| is_kept(&at_dir, to, &there)).and_then(|()| self.owe(at_dir)) {
+                Ok(()) => _ = self.promised.remove(&at),
+                Err(e) => {
+                    job.old = OldKept::Nothing;
+                    job.fault = Some(Fault::os(Side::Dest, Op::KeepOld, e));
+                }
+            }
+        }
+        synced
     }
 
     /// The directory that stands for those names below what is kept.
@@ -560,13 +698,28 @@ impl KeptRun {
 
     /// What is kept, and what was written down, is on stable storage.
     fn settle(&mut self) -> io::Result<()> {
-        if self.owes.is_empty() {
+        // R5: what a failed sync may have lost stays lost, whatever a later one says.
+        if let Some(e) = &self.unsynced {
+            return Err(again(e));
+        }
+        if self.owes.is_empty() && !self.owes_lines {
             return Ok(());
         }
-        self.receipt.sync_data()?;
         let disk = Sys::new();
-        self.owes.drain(..).try_for_each(|(_, dir)| disk.sync_dir(&dir))
+        let mut sync = || {
+            self.receipt.sync_data()?;
+            self.owes.drain(..).try_for_each(|(_, dir)| disk.sync_dir(&dir))
+        };
+        let synced = sync();
+        self.owes_lines = false;
+        self.unsynced = synced.as_ref().err().map(again);
+        synced
     }
+}
+
+/// The same error once more.
+fn again(e: &io::Error) -> io::Error {
+    e.raw_os_error().map_or_else(|| e.kind().into(), io::Error::from_raw_os_error)
 }
 
 /// What the trash calls the file that says where something was.
@@ -629,7 +782,21 @@ mod tests {
     fn run_on(receipt: File) -> KeptRun {
         let now = Stamp::of(0);
         let (receipt_shown, old, last, owes) = (PathBuf::new(), None, None, Vec::new());
-        KeptRun { receipt, receipt_bytes: 0, is_half: false, receipt_shown, old, last, owes, serial: 1, now }
+        let promised = BTreeSet::new();
+        KeptRun {
+            receipt,
+            receipt_bytes: 0,
+            is_half: false,
+            receipt_shown,
+            old,
+            last,
+            owes,
+            owes_lines: false,
+            unsynced: None,
+            promised,
+            serial: 1,
+            now,
+        }
     }
 
     /// A socket takes half a line when it is full, and cannot be made shorter.

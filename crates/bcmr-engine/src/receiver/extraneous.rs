@@ -23,9 +23,12 @@ use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Place, Time};
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Names that are written down together before they are moved to where they are kept.
+const KEPT_AT_ONCE: usize = 1024;
 
 /// Why a name goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +62,22 @@ struct Planned {
     going: Going,
     /// Entries that go with it.
     count: u64,
+    /// Where it is to be kept, once that is written down.
+    promised: Option<PathBuf>,
 }
 
 impl Planned {
     fn of(dir: &Dir, name: Name<'_>, there: &Info, going: Going) -> Planned {
         let born = dir.btime(name).unwrap_or(0);
-        Planned { name: name.to_owned(), id: there.id(), born, kind: there.kind, going, count: 0 }
+        Planned {
+            name: name.to_owned(),
+            id: there.id(),
+            born,
+            kind: there.kind,
+            going,
+            count: 0,
+            promised: None,
+        }
     }
 
     /// Whether it is what is `there`, which was `born` then.
@@ -520,44 +533,133 @@ impl Plan {
     /// Deletes what was planned. Returns whether something was in the way, and is
     /// not any more.
     pub(crate) fn carry_out(self, policy: &CopyPolicy, aside: Option<&Aside>, tally: &Tally<'_>) -> bool {
-        let MirrorRoot { dir: root, node, source } = &self.root;
+        let Plan { root, below } = self;
+        let Some(aside) = aside else {
+            let go = |dir: &Dir, at: &Below, planned: &Planned| {
+                delete(dir, &at.node, planned, root.source, policy.jobs, tally)
+            };
+            let cleared = each_goes(&root.dir, &below, policy, &go, tally);
+            root.sync(policy, tally);
+            return cleared;
+        };
         let mut cleared = false;
-        for at in &self.below {
+        let go = |dir: &Dir, at: &Below, planned: &Planned| match &planned.promised {
+            Some(promised) => keep(dir, &at.node, planned, (aside, promised), tally),
+            // It was gone.
+            None => Ok(true),
+        };
+        for mut batch in batches(below) {
             if tally.cancelled() {
-                return false;
+                break;
             }
-            let dir = match reach(root, at) {
-                Ok(dir) => dir,
+            // M7: all of these are written down, then brought onto stable storage by one sync, then moved.
+            match promise(&root.dir, &mut batch, aside, tally) {
+                Ok(()) => cleared |= each_goes(&root.dir, &batch, policy, &go, tally),
                 Err(e) => {
                     tally.fail(e);
-                    continue;
-                }
-            };
-            let opened = open_up(&dir);
-            // Of one in which only something in the way goes no others are known than those that it has.
-            let has = || dir.info().ok().map(|info| (info.atime, info.mtime));
-            let times = at.times.or_else(|| has().filter(|_| policy.preserve.times));
-            for planned in &at.names {
-                let gone = match aside {
-                    Some(aside) => keep(&dir, &at.node, planned, aside, tally),
-                    None => delete(&dir, &at.node, planned, *source, policy.jobs, tally),
-                };
-                match gone {
-                    Ok(gone) => cleared |= gone && planned.going == Going::InTheWay,
-                    Err(e) => tally.fail(e),
+                    break;
                 }
             }
-            close_again(&dir, (opened, times), at, tally);
         }
-        // Exit 0 says that they are gone.
-        if policy.durability == Durability::Medium
-            && tally.deleted.load(Relaxed) > 0
-            && let Err(e) = Sys::new().sync_all(root)
-        {
-            tally.fail(Error::os(Op::SyncTheFileSystemOf, node.path(), e));
-        }
+        root.sync(policy, tally);
         cleared
     }
+}
+
+impl MirrorRoot {
+    /// Exit 0 says that they are gone.
+    fn sync(&self, policy: &CopyPolicy, tally: &Tally<'_>) {
+        if !tally.cancelled()
+            && policy.durability == Durability::Medium
+            && tally.deleted.load(Relaxed) > 0
+            && let Err(e) = Sys::new().sync_all(&self.dir)
+        {
+            tally.fail(Error::os(Op::SyncTheFileSystemOf, self.node.path(), e));
+        }
+    }
+}
+
+/// What goes of a directory, name by name: whether it is gone.
+type Goes<'a> = dyn Fn(&Dir, &Below, &Planned) -> Result<bool> + 'a;
+
+/// Each of these names goes. Returns whether something was in the way, and is not any more.
+fn each_goes(root: &Dir, below: &[Below], policy: &CopyPolicy, go: &Goes<'_>, tally: &Tally<'_>) -> bool {
+    let mut cleared = false;
+    for at in below {
+        if tally.cancelled() {
+            return false;
+        }
+        let dir = match reach(root, at) {
+            Ok(dir) => dir,
+            Err(e) => {
+                tally.fail(e);
+                continue;
+            }
+        };
+        let opened = open_up(&dir);
+        // Of one in which only something in the way goes no others are known than those that it has.
+        let has = || dir.info().ok().map(|info| (info.atime, info.mtime));
+        let times = at.times.or_else(|| has().filter(|_| policy.preserve.times));
+        for planned in &at.names {
+            match go(&dir, at, planned) {
+                Ok(gone) => cleared |= gone && planned.going == Going::InTheWay,
+                Err(e) => tally.fail(e),
+            }
+        }
+        close_again(&dir, (opened, times), at, tally);
+    }
+    cleared
+}
+
+/// The same names in the same order, so many at once.
+fn batches(below: Vec<Below>) -> impl Iterator<Item = Vec<Below>> {
+    let mut rest = VecDeque::from(below);
+    std::iter::from_fn(move || {
+        let (mut batch, mut room) = (Vec::new(), KEPT_AT_ONCE);
+        while room > 0
+            && let Some(mut at) = rest.pop_front()
+        {
+            let later = at.names.split_off(at.names.len().min(room));
+            room -= at.names.len();
+            if !later.is_empty() {
+                let (node, created_names) = (at.node.clone(), at.created_names.clone());
+                rest.push_front(Below { node, created_names, names: later, ..at });
+            }
+            batch.push(at);
+        }
+        Some(batch).filter(|batch| !batch.is_empty())
+    })
+}
+
+/// Writes down where each of these names is to be kept. What cannot be is told, and stays.
+///
+/// # Errors
+/// It is not sure that it is written down.
+fn promise(root: &Dir, below: &mut Vec<Below>, aside: &Aside, tally: &Tally<'_>) -> Result<()> {
+    below.retain_mut(|at| {
+        let dir = reach(root, at).map_err(|e| tally.fail(e));
+        let Ok(dir) = dir else { return false };
+        let node = at.node.clone();
+        at.names.retain_mut(|planned| {
+            let promised = promised(&dir, &node, planned, aside).map_err(|e| tally.fail(e));
+            promised.map(|promised| planned.promised = promised).is_ok()
+        });
+        true
+    });
+    aside.settle()
+}
+
+/// Where that is; `None`: it is gone.
+///
+/// # Errors
+/// It is another thing, or has no place.
+fn promised(dir: &Dir, node: &Node, planned: &Planned, aside: &Aside) -> Result<Option<PathBuf>> {
+    if !still(dir, node, planned)? {
+        return Ok(None);
+    }
+    let name = planned.name.as_name();
+    let there = dir.stat(name).map_err(|e| Error::os(Op::Stat, node.join(name), e))?;
+    aside.promises(node, name, &there).map(Some)
 }
 
 /// M4: the directory that was found, opened again from the destination's own, one name at a time and through no link.
@@ -672,13 +774,19 @@ fn delete(
 }
 
 /// Moves one name to what is kept; whether it is gone.
-fn keep(dir: &Dir, node: &Node, planned: &Planned, aside: &Aside, tally: &Tally<'_>) -> Result<bool> {
+fn keep(
+    dir: &Dir,
+    node: &Node,
+    planned: &Planned,
+    (aside, promised): (&Aside, &Path),
+    tally: &Tally<'_>,
+) -> Result<bool> {
     if !still(dir, node, planned)? {
         return Ok(true);
     }
     let name = planned.name.as_name();
     let there = dir.stat(name).map_err(|e| Error::os(Op::Stat, node.join(name), e))?;
-    aside.takes(dir, node, name, &there)?;
+    aside.moves((dir, node), name, &there, promised)?;
     tally.deleted.fetch_add(planned.count, Relaxed);
     tally.item(Action::Removed, 0, || (PathBuf::new(), node.join(name)));
     Ok(true)
@@ -701,7 +809,7 @@ impl Front for FirstFailure {
 
 /// What taking names out has changed of the directory is as it was.
 fn close_again(dir: &Dir, (mode, times): (Option<u32>, Option<(Time, Time)>), at: &Below, tally: &Tally<'_>) {
-    let lost = |op| move |e| Error { code: Code::MetadataLost, ..Error::os(op, at.node.path(), e) };
+    let lost = |op| move |e: io::Error| Error { code: Code::of_loss(&e), ..Error::os(op, at.node.path(), e) };
     if let Some(Err(e)) = mode.map(|mode| fastcopy::meta::set_mode(dir, mode)) {
         tally.lost(lost(Op::SetModeOf)(e));
     }

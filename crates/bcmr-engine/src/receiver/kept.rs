@@ -339,15 +339,27 @@ impl KeptLine {
     }
 }
 
-/// What a receipt says, in the order that it was done. A run that was killed may have left half a line at the end, before it
-/// did what that says. `None`: it is no receipt.
-pub(crate) fn parse(text: &[u8]) -> Option<(ReceiptHead, Vec<KeptLine>)> {
-    let whole = text.get(..text.iter().rposition(|byte| *byte == b'\n')?)?;
+/// A receipt that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) head: ReceiptHead,
+    /// In the order that it was done.
+    pub(crate) lines: Vec<KeptLine>,
+    /// It ends within a line. M7: nothing was moved away that has no whole line, but something new may be there.
+    pub(crate) is_cut: bool,
+}
+
+/// What a receipt says. A run that was killed may have left half a line at the end, and a power cut zeros where a disk has not
+/// written what came after the last sync: no line has any. `None`: it is no receipt.
+pub(crate) fn parse(text: &[u8]) -> Option<Receipt> {
+    let written = text.iter().position(|byte| *byte == 0).map_or(Some(text), |zeros| text.get(..zeros))?;
+    let whole = written.get(..written.iter().rposition(|byte| *byte == b'\n')?)?;
+    let is_cut = text.len() > whole.len() + 1;
     let mut lines = whole.split(|byte| *byte == b'\n');
     let head = ReceiptHead::parse(lines.by_ref().take(3).map(<[u8]>::to_vec))?;
     let fits = |line: &&[u8]| line.len() <= LINE_BYTES_MAX;
     let lines = lines.map(|line| Some(line).filter(fits).and_then(KeptLine::parse));
-    Some((head, lines.collect::<Option<Vec<KeptLine>>>()?))
+    Some(Receipt { head, lines: lines.collect::<Option<Vec<KeptLine>>>()?, is_cut })
 }
 
 /// Entrance for the fuzzer: any bytes as a receipt, which leads out of nothing and says the same when it is written again.
@@ -355,7 +367,7 @@ pub(crate) fn parse(text: &[u8]) -> Option<(ReceiptHead, Vec<KeptLine>)> {
 pub fn fuzz(data: &[u8]) {
     let whole = [HEAD.as_bytes(), b"\ndestination\t7\t/d\nkept\told\n", data, b"\n"].concat();
     for text in [data, &whole] {
-        let Some((head, lines)) = parse(text) else { continue };
+        let Some(Receipt { head, lines, .. }) = parse(text) else { continue };
         for line in &lines {
             assert!(is_below(&line.path));
             if let Done::Replaced(_, kept) | Done::Deleted(kept) = &line.done {
@@ -363,7 +375,7 @@ pub fn fuzz(data: &[u8]) {
             }
         }
         let again = lines.iter().fold(head.lines(), |text, line| [text, line.line()].concat());
-        assert_eq!(parse(&again), Some((head, lines)));
+        assert_eq!(parse(&again), Some(Receipt { head, lines, is_cut: false }));
     }
 }
 
@@ -392,6 +404,10 @@ mod tests {
         ]
     }
 
+    fn receipt(is_cut: bool) -> Option<Receipt> {
+        Some(Receipt { head: head(), lines: lines(), is_cut })
+    }
+
     fn written() -> Vec<u8> {
         lines().iter().fold(head().lines(), |text, line| [text, line.line()].concat())
     }
@@ -416,14 +432,21 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        assert_eq!(parse(&written()), Some((head(), lines())));
+        assert_eq!(parse(&written()), receipt(false));
         for (_, (trash, privileged)) in STORES {
             let head = ReceiptHead { trash, privileged, ..head() };
-            assert_eq!(parse(&head.lines()), Some((head, Vec::new())));
+            let receipt = Receipt { head: head.clone(), lines: Vec::new(), is_cut: false };
+            assert_eq!(parse(&head.lines()), Some(receipt));
         }
-        // Half a line at the end was not done.
-        let half = [written(), b"-\told/z\tz".to_vec()].concat();
-        assert_eq!(parse(&half), Some((head(), lines())));
+    }
+
+    /// What a kill or a power cut leaves at the end was not done, whatever of later lines a disk has written behind zeros.
+    #[test]
+    fn a_receipt_that_is_cut_off_says_what_is_whole() {
+        for end in ["-\told/z\tz", "-", "\0\0\0", "-\told/z\0\0\0\n", "\0\0\0-\told/z\tz\n"] {
+            let cut = [written(), end.as_bytes().to_vec()].concat();
+            assert_eq!(parse(&cut), receipt(true), "{end:?}");
+        }
     }
 
     #[test]
@@ -432,7 +455,7 @@ mod tests {
         let others = [DirId { ino: 6, ..said }, DirId { born: 9, ..said }, DirId { file_system: 1, ..said }];
         assert!(said.is(&said) && others.iter().all(|other| !said.is(other)));
         // What an older version has written says the number alone.
-        let old = parse(b"bcmr receipt 1\ndestination\t7\t/d\nkept\t.\n").unwrap().0.id;
+        let old = parse(b"bcmr receipt 1\ndestination\t7\t/d\nkept\t.\n").unwrap().head.id;
         assert_eq!(old, DirId { ino: 7, born: 0, file_system: 0 });
         assert!(old.is(&said) && others[1..].iter().all(|other| old.is(other)) && !old.is(&others[0]));
         for more in ["8", "8\t9\t1", "x\t9", "8\t"] {
@@ -472,8 +495,9 @@ mod tests {
         let all = written();
         // Cut anywhere behind its head it says less, and never something else.
         for len in head().lines().len()..all.len() {
-            let (_, read) = parse(&all[..len]).unwrap();
-            assert!(lines().starts_with(&read), "{len}");
+            let read = parse(&all[..len]).unwrap();
+            assert!(lines().starts_with(&read.lines), "{len}");
+            assert_eq!(read.is_cut, all[len - 1] != b'\n', "{len}");
         }
     }
 }

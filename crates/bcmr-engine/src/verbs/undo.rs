@@ -13,7 +13,7 @@ use crate::held_stat::{self, HeldStat};
 use crate::node;
 use crate::policy::{Privileged, UndoRequest};
 use crate::receiver::aside::{dir_id, info_name, move_whole};
-use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
+use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, Receipt, ReceiptHead, WasLike};
 use crate::receiver::land;
 use crate::remove::open_up;
 use crate::sender::operand::Reach;
@@ -52,7 +52,7 @@ pub fn undo(request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
 /// # Errors
 /// As [`undo`]; or one of the two is not in reach.
 pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
-    let (beside, head, lines) = read(reach, &request.receipt)?;
+    let (beside, Receipt { head, lines, is_cut }) = read(reach, &request.receipt)?;
     let shown = &request.receipt;
     let (dest, dest_shown) = destination(reach, &head, (&beside, shown))?;
     // What a receipt names in a directory of its own is named from where the receipt is.
@@ -84,6 +84,10 @@ pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) ->
             .collect(),
         opened: Vec::new(),
     };
+    // What the run did after that stands nowhere, so not all of it can be undone.
+    if is_cut {
+        undoing.tally.fail(Error::ours(Code::Io, Op::ReadReceipt, shown, Reason::ReceiptCutOff));
+    }
     for line in lines.iter().rev() {
         if undoing.tally.cancelled() {
             break;
@@ -150,7 +154,7 @@ fn below_whole(reach: &Reach, head: &ReceiptHead, beside: &Dir) -> Option<(Dir, 
 }
 
 /// The directory that the receipt is in, and what it says.
-fn read(reach: &Reach, path: &Path) -> Result<(Dir, ReceiptHead, Vec<KeptLine>)> {
+fn read(reach: &Reach, path: &Path) -> Result<(Dir, Receipt)> {
     let fail = |e| Error::os(Op::ReadReceipt, path, e);
     let none = || Error::ours(Code::Refused, Op::ReadReceipt, path, Reason::NoReceipt);
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -167,8 +171,7 @@ fn read(reach: &Reach, path: &Path) -> Result<(Dir, ReceiptHead, Vec<KeptLine>)>
     if text.len() as u64 > bytes_max || text.iter().filter(|byte| **byte == b'\n').count() > lines_max {
         return Err(Error::ours(Code::Limit, Op::ReadReceipt, path, Reason::ReceiptTooLarge));
     }
-    let (head, lines) = kept::parse(&text).ok_or_else(none)?;
-    Ok((dir, head, lines))
+    Ok((dir, kept::parse(&text).ok_or_else(none)?))
 }
 
 /// Directories below one that is open, reached one name at a time and through no link.
@@ -433,8 +436,9 @@ impl Undoing<'_> {
                 // What a directory that is gone was like matters no more.
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
                 Err(e) => {
+                    let code = Code::of_loss(&e);
                     let error = Error::os(Op::SetAttributesOf, self.dest.shown.join(&path), e);
-                    self.tally.lost(Error { code: Code::MetadataLost, ..error });
+                    self.tally.lost(Error { code, ..error });
                 }
             }
         }

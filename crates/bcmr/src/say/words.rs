@@ -597,6 +597,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::HoldsWhatCameLater => "it holds what came later",
         Reason::KeptNoMore => "what was kept of it is not there any more",
         Reason::NoReceipt => "it is no receipt of a sync",
+        Reason::ReceiptCutOff => {
+            "it is cut off within a line, as by a power cut; what is whole in it is undone, and what was done after that stays"
+        }
         Reason::OtherDestination => "another directory is there than the one that was synced",
         Reason::RulesLeftOut => {
             "its .gitignore or .bcmrignore is itself left out, so what that keeps is not known there, and nothing below was deleted"

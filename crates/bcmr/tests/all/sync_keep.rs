@@ -615,3 +615,90 @@ fn what_one_run_replaces_twice_is_kept_twice() {
         same(&before, &seen(&tmp.p("d")), way);
     }
 }
+
+/// M7: what is moved away stands in the receipt, on stable storage, before it is. One sync serves many names.
+#[test]
+fn what_goes_is_on_record_before_it_is_moved() {
+    needs!(has_tool("strace"), "there is no strace");
+    const DIRS: usize = 20;
+    const EACH: usize = 60;
+    for (way, inject) in [
+        ("--backup-dir kept", None),
+        ("--trash", None),
+        // Where there are no second names, what is replaced is moved away too, directory by directory.
+        ("--backup-dir kept", Some("inject=linkat:error=EPERM")),
+    ] {
+        let tmp = Tmp::new();
+        for dir in 0..DIRS {
+            tmp.file(format!("s/{dir}/stays"), "new");
+            tmp.file(format!("d/{dir}/stays"), if inject.is_some() { "what was there" } else { "new" });
+            let gone = |n| format!("d/{dir}/gone-{dir}-{n}");
+            (0..EACH).for_each(|n| _ = tmp.file(gone(n), "gone"));
+        }
+        let before = seen(&tmp.p("d"));
+        let calls = "trace=write,linkat,renameat,renameat2,fsync,fdatasync";
+        let strace = ["-f", "-y", "-qq", "-s", "400", "-e", "signal=none", "-o", "log", "-e", calls];
+        let mut line = Line::new(Path::new("strace")).args(strace);
+        if let Some(inject) = inject {
+            line = line.args(["-e", inject]);
+        }
+        let words = format!("sync -j1 --delete --max-delete=100% {way} s d");
+        let mut line = line.args([BCMR]).args(words.split(' ')).cwd(tmp.path());
+        line.0.env("XDG_STATE_HOME", tmp.p("state")).env("XDG_DATA_HOME", tmp.p("data"));
+        line.run().ok();
+        let (log, mut written, mut on_disk) = (text(&tmp.p("log")), String::new(), String::new());
+        let (mut syncs, mut moved) = (0, 0);
+        for call in log.lines() {
+            let is_moved = ["/old", "/Trash/files"].iter().any(|to| {
+                call.contains("renameat") && call.split("\", ").nth(1).is_some_and(|at| at.contains(to))
+            });
+            if call.contains("write(") && call.contains("/receipt>") {
+                written.push_str(call);
+            } else if call.contains("fdatasync") && call.contains("/receipt>") {
+                syncs += 1;
+                on_disk.push_str(&std::mem::take(&mut written));
+            } else if is_moved {
+                moved += 1;
+                let (from, name) = (call.split('/').rev(), call.split('"').nth(1).unwrap());
+                assert!(from.count() > 1 && on_disk.contains(name), "{way}: {name} in {log}");
+            }
+        }
+        let (also, syncs_max) = if inject.is_some() { (DIRS, 3 * DIRS) } else { (0, 8) };
+        assert_eq!(moved, DIRS * EACH + also, "{way}: {log}");
+        assert!(syncs <= syncs_max, "{way}: {syncs} syncs of the receipt");
+        let place = if way == "--trash" { tmp.p("state/bcmr/undo") } else { tmp.p("kept") };
+        let receipt = receipts(&place).pop().unwrap();
+        run(&tmp, &format!("undo {}", receipt.display())).ok();
+        same(&before, &seen(&tmp.p("d")), way);
+    }
+}
+
+/// A receipt that a power cut has cut off within a line is undone as far as it goes, and that it was is told.
+#[test]
+fn a_receipt_that_is_cut_off_is_undone_as_far_as_it_goes() {
+    for zeros in [false, true] {
+        let tmp = Tmp::new();
+        for name in ["a", "b", "c"] {
+            tmp.file(format!("d/{name}"), name);
+        }
+        tmp.file("s/new", "new");
+        run(&tmp, "sync --delete --max-delete=100% --backup-dir kept s d").ok();
+        let receipt = receipts(&tmp.p("kept")).pop().unwrap();
+        let undo = format!("undo {}", receipt.display());
+        let whole = text(&receipt);
+        let last = whole.trim_end().rfind('\n').unwrap() + 1;
+        let cut = if zeros {
+            format!("{}{}", &whole[..last], "\0".repeat(9))
+        } else {
+            whole[..last + 5].to_owned()
+        };
+        fs::write(&receipt, cut).unwrap();
+        run(&tmp, &undo.replace("undo", "undo -n")).code(1).says("cut off");
+        let ran = run(&tmp, &undo).code(1).says("cut off");
+        assert!(!tmp.p("d/new").exists() && names(&tmp.p("d")).len() == 2, "{ran:?}");
+        // With the record as it was the rest is given back too.
+        fs::write(&receipt, whole).unwrap();
+        run(&tmp, &undo).ok();
+        assert_eq!(names(&tmp.p("d")), ["a", "b", "c"]);
+    }
+}
