@@ -24,7 +24,7 @@ use crate::show::{Again, Far, Meter, Show, Verb};
 use bar::Bar;
 use bcmr_engine::error::{About, Code, Error, Note, Op, Reason};
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
-use bcmr_engine::policy::Verify;
+use bcmr_engine::policy::{Collide, Verify};
 use bcmr_engine::verbs::WholeFile;
 
 use inline::Sample;
@@ -550,7 +550,10 @@ impl<'a> Ui<'a> {
         let (show, progress) = (self.show, &*self.progress);
         let reused = self.reused();
         let times = limit::Times::of(progress, show.far, took, s.bytes.saturating_sub(reused), env::spent());
-        let proof = if s.failed == 0 { (show.proof)(&show.proved_line) } else { None };
+        // What was left alone for another reason than that it is the same may differ.
+        let may_differ =
+            s.kept > 0 && matches!(show.collide, Collide::Keep | Collide::IfOlder | Collide::Ask);
+        let proof = if s.failed == 0 && !may_differ { (show.proof)(&show.proved_line) } else { None };
         Receipt {
             files: s.files,
             bytes: s.bytes,
