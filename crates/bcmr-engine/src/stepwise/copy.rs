@@ -818,19 +818,8 @@ impl Copier<'_> {
     fn linked(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let replace = self.options.force || self.options.over == Over::Ask;
         // A link that is followed: the name that it leads to.
-        let mut from = pair.src.clone();
-        if pair.follow {
-            for _ in 0..40 {
-                match from.look(false) {
-                    Ok(info) if info.kind == Kind::Link => match from.target() {
-                        Ok(next) => from = next,
-                        Err(_) => break,
-                    },
-                    _ => break,
-                }
-            }
-        }
-        match self.second_name(pair, &from, replace) {
+        let from = if pair.follow { pair.src.at_end_of_links() } else { Ok(pair.src.clone()) };
+        match from.and_then(|from| self.second_name(pair, &from, replace)) {
             Ok(()) => StepEnd::Fine,
             Err(e) => Self::unmade(pair, e, |e| {
                 self.fail_two(What::HardLink, &pair.dst.shown, &pair.src.shown, Some(e))

@@ -13,6 +13,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Links that lead to one another, at most: so many the kernel follows.
+const LINKS_MAX: usize = 40;
+
 /// A place.
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
@@ -203,6 +206,18 @@ impl Spot {
         let end = bytes.len() - bytes.iter().rev().take_while(|b| **b == b'/').count() - name.bytes().len();
         let parent = Path::new(OsStr::from_bytes(bytes.get(..end).unwrap_or_default()));
         Ok(Spot::of(&join(parent, target.as_os_str().as_bytes())))
+    }
+
+    /// What is no link: this, or where the links from here lead.
+    pub(super) fn at_end_of_links(&self) -> io::Result<Spot> {
+        let mut at = self.clone();
+        for _ in 0..LINKS_MAX {
+            if at.look(false)?.kind != Kind::Link {
+                return Ok(at);
+            }
+            at = at.target()?;
+        }
+        Err(io::Error::from_raw_os_error(errno::ELOOP))
     }
 
     /// Whether a link there leads to that very name.

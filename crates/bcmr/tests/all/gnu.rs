@@ -1369,3 +1369,26 @@ fn an_acl_that_is_not_possible_is_told() {
     tmp.file("g", "x");
     gnu(&tmp, ["cp", "g", "m/g"]).run().ok();
 }
+
+/// `-l` with links that are followed gives a name to what they lead to. Where a link cannot be read, it gets no name itself.
+#[test]
+fn a_link_that_cannot_be_read_is_not_linked_to() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    tmp.file("s/a", "content");
+    std::os::unix::fs::symlink("a", tmp.p("s/link")).unwrap();
+    let line = |line: Line, to: &str| line.args(["cp", "-rlL", "s", to]).cwd(tmp.path()).run();
+    let ran = line(bcmr_failing_at("1+", "readlinkat", "EIO"), "d").code(1);
+    ran.says("cannot create hard link 'd/link' to 's/link': Input/output error");
+    assert_eq!(names(&tmp.p("d")), ["a"]);
+    // Or cannot be looked at, whichever call it is.
+    for nth in 1..60 {
+        let to = format!("d{nth}");
+        let ran = line(bcmr_failing_at(&nth.to_string(), "newfstatat", "EIO"), &to);
+        let made = std::fs::symlink_metadata(tmp.p(&to).join("link"));
+        assert!(made.is_ok() || ran.code != 0, "call {nth}: {ran:?}");
+        assert!(made.is_err() || !made.unwrap().is_symlink(), "call {nth}: {ran:?}");
+    }
+    line(bcmr::<&str>([]), "whole").ok();
+    assert_eq!(of_inode(&tmp.p("whole/link")), of_inode(&tmp.p("s/a")));
+}
