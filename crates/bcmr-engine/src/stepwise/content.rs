@@ -525,8 +525,10 @@ fn fill_from_stream(
 pub(super) fn is_installed(copier: &Copier<'_>, file: &File<'_>, there: &Info) -> bool {
     let Some(given) = copier.options.given.filter(|given| given.compare) else { return false };
     let (uid, gid) = (given.uid.unwrap_or(copier.options.me), given.gid.unwrap_or(copier.options.group));
-    let same_kind = file.info.kind == Kind::File && there.kind == Kind::File;
-    if !same_kind
+    // What a link leads to and what has setuid, setgid or sticky bits is installed again, as by GNU's.
+    let is_plain = |info: Info| info.kind == Kind::File && info.mode & 0o7000 == 0;
+    if !file.src.look(false).is_ok_and(is_plain)
+        || !is_plain(*there)
         || file.info.size != there.size
         || there.mode != given.mode
         || there.uid != uid

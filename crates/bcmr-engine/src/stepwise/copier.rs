@@ -162,7 +162,11 @@ impl<'a> Copier<'a> {
         // A directory is made with its sticky bit, whatever is kept.
         let sticky = if info.kind == Kind::Dir { info.mode & 0o1000 } else { 0 };
         if self.options.plain_mode {
-            info.mode = if info.kind == Kind::Dir { 0o777 | sticky } else { 0o666 };
+            info.mode = match info.kind {
+                Kind::Dir => 0o777 | sticky,
+                Kind::Socket => 0o777,
+                _ => 0o666,
+            };
         }
         if !preserve.mode && preserve.owner {
             info.mode &= (0o777 | sticky) & !keep.umask;

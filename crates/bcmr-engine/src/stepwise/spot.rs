@@ -235,9 +235,13 @@ impl Spot {
 /// The names in a directory with their inodes, in its own order.
 pub(super) fn names_in(dir: &Dir) -> io::Result<Vec<(NameBuf, u64)>> {
     let mut names = Vec::new();
-    dir.list(&mut ListBuffer::new(), |entry| {
+    let listed = dir.list(&mut ListBuffer::new(), |entry| {
         names.push((entry.name.to_owned(), entry.ino));
         true
-    })?;
-    Ok(names)
+    });
+    match listed {
+        // It was removed, and was empty by then: readdir(3) takes that for its end.
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(names),
+        listed => listed.map(|()| names),
+    }
 }

@@ -478,6 +478,31 @@ fn seldom_lines_end_as_with_the_systems_programs() {
              $b cp -au s t; stat -c %h t/s/*; cat t/s/*",
             "1\n1\nnew\nx\n",
         ),
+        // What is installed already is what a file without special bits says, and not what a link leads to.
+        (
+            "touch f g; chmod 4755 f; chmod 755 g; $b install -Cv f g; chmod 755 f; chmod 2755 g; $b install -Cvm 2755 f g
+             $b install -Cv f g; $b install -Cv f g; ln -s f l; $b install -Cv l g",
+            "removed 'g'\n'f' -> 'g'\n\
+             install: the --compare (-C) option is ignored when you specify a mode with non-permission bits\n\
+             removed 'g'\n'f' -> 'g'\nremoved 'g'\n'f' -> 'g'\nremoved 'g'\n'l' -> 'g'\n",
+        ),
+        (
+            "touch f; ln -s f l; mkdir d; $b install -C -- l l d; $b install -C -t no f; $b install -t f l",
+            "install: will not overwrite just-created 'd/l' with 'l'\n\
+             install: failed to access 'no': No such file or directory\n\
+             install: failed to access 'f': Not a directory\n",
+        ),
+        // A socket without the mode of its source is what bind makes.
+        (
+            "mkdir d; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"d/s\")'; chmod 600 d/s
+             $b cp -r --no-preserve=mode d e; $b cp -a d g; stat -c %a e/s g/s",
+            "755\n600\n",
+        ),
+        // A directory that was removed is an empty one.
+        (
+            "echo x >f; mkdir d; cd d; rmdir ../d; $b cp -r . ../e && ls ../e; $b cp ../f g; $b cp -v -r . ../h",
+            "cp: cannot create regular file 'g': No such file or directory\n'.' -> '../h'\n",
+        ),
         ("touch f g h i; echo n | $b rm ---presume-input-tty -I f g h i; ls | wc -l", "rm: remove 4 arguments? 4\n"),
     ] {
         let tmp = Tmp::new();

@@ -152,11 +152,13 @@ impl<'e> Here<'e> {
                 return Err(self.usage([b"extra operand ", &name[..]].concat()));
             }
         } else if let Some(dir) = into {
-            if typed.makes {
-                return Ok(make(dir));
-            }
-            self.is_dir(&dir).map_err(|e| self.target("target directory ", &dir, &e))?;
-            return Ok(make(dir));
+            let head = if typed.accesses { "failed to access " } else { "target directory " };
+            return match self.is_dir(&dir) {
+                Err(e) if !(typed.makes && e.kind() == std::io::ErrorKind::NotFound) => {
+                    Err(self.target(head, &dir, &e))
+                }
+                _ => Ok(make(dir)),
+            };
         } else if let Some(last) = operands.last().cloned() {
             match self.is_dir(&last) {
                 Ok(()) => {
@@ -276,6 +278,8 @@ pub struct Placed {
     pub parents: bool,
     /// The directory of `-t` is made.
     pub makes: bool,
+    /// Of the directory of `-t` it is told that it could not be accessed, as `install` does.
+    pub accesses: bool,
 }
 
 impl Placed {

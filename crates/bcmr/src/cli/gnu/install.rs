@@ -185,6 +185,7 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
         return Ok(here.told(|teller| stepwise::install_dirs(&paths, true, Some(&given), &o, teller)));
     }
     let into = typed.placed.into.clone();
+    typed.placed.accesses = true;
     let target = here.place(&mut typed.placed)?;
     let given = check(&mut typed, here)?;
     o.given = Some(given);
