@@ -74,6 +74,8 @@ struct Filling<'f, 'b> {
     fault: Option<Fault>,
     /// The file system will not have it direct.
     refused: bool,
+    /// The kernel could start no thread for it.
+    unserved: bool,
 }
 
 impl Rings {
@@ -314,8 +316,11 @@ impl Rings {
         for (at, ended) in ended {
             let Some(job) = jobs.get_mut(at) else { continue };
             match ended {
-                Ended::Refused | Ended::Aborted => {
-                    if kind == Kind::Direct {
+                Ended::Refused | Ended::Aborted | Ended::Unserved => {
+                    if matches!(ended, Ended::Unserved) {
+                        // What clone(2) says there.
+                        let _first = self.missing.set(Unavailable::Refused(errno::EAGAIN)).is_ok();
+                    } else if kind == Kind::Direct {
                         self.not_direct_files.fetch_add(1, Ordering::Relaxed);
                     }
                     // What came through stands at its place, but the ladder begins with an empty file.
@@ -379,6 +384,7 @@ impl Rings {
                 tail: Vec::new(),
                 fault: None,
                 refused: false,
+                unserved: false,
             })
             .collect();
         let step = flight.block_bytes() as u64;
@@ -430,6 +436,7 @@ impl Rings {
             .map(|file| {
                 let whole = file.at == file.size && file.blocks == 0;
                 let ended = match (file.fault, file.refused, failed) {
+                    _ if file.unserved => Ended::Unserved,
                     (_, true, _) => Ended::Refused,
                     (Some(fault), ..) => Ended::Fault(fault),
                     (None, false, None) if stranded && !whole => Ended::Aborted,
@@ -463,6 +470,9 @@ impl Rings {
         let op = if is_write { Op::Write } else { Op::Read };
         match done.result {
             Err(e) if kind == Kind::Direct && e.raw_os_error() == Some(errno::EINVAL) => file.refused = true,
+            // Nothing is cancelled from here while files are under way: the kernel does that where it may start no thread
+            // for what would wait (RLIMIT_NPROC).
+            Err(e) if e.raw_os_error() == Some(errno::ECANCELED) => file.unserved = true,
             Err(e) => file.fail(Fault::os(side, op, e)),
             Ok(n) if !is_write && (n as u64) < want => {
                 let note = Reason::SourceEndedEarly;
@@ -470,7 +480,7 @@ impl Rings {
             }
             Ok(_) => {}
         }
-        if file.fault.is_some() || file.refused {
+        if !file.goes_on() {
             file.blocks -= 1;
             flight.give(done.block);
             for (_, block) in file.waiting.drain(..) {
@@ -563,11 +573,16 @@ enum Ended {
     Refused,
     /// The ring failed under it.
     Aborted,
+    /// The kernel could start no thread for it.
+    Unserved,
 }
 
 impl Filling<'_, '_> {
     fn is_wanting(&self) -> bool {
-        self.at < self.size && self.fault.is_none() && !self.refused
+        self.at < self.size && self.goes_on()
+    }
+    fn goes_on(&self) -> bool {
+        self.fault.is_none() && !self.refused && !self.unserved
     }
     fn wants(&self, depth: usize) -> bool {
         self.is_wanting() && self.blocks < depth

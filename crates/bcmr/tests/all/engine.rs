@@ -436,6 +436,27 @@ fn a_user_without_locked_memory_copies_direct() {
     }
 }
 
+/// A ring has threads of the kernel for what would wait. Where a user may have no more of them, plain calls copy, and the reason
+/// is told.
+#[test]
+fn a_user_at_the_limit_of_processes_copies_by_plain_calls() {
+    needs!(crate::common::is_root(), "acting as another user needs root");
+    let tmp = Tmp::for_others();
+    for flags in ["--direct-io", "--direct-io --engine=ring", "--direct-io -V"] {
+        // What is not on the disk yet is waited for.
+        fs::write(tmp.p("big"), noise("big", 8_000_001)).unwrap();
+        let _gone = fs::remove_file(tmp.p("out"));
+        let line = format!(
+            "ulimit -u 1; exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups ./bcmr copy -j1 --reflink=disable \
+             {flags} --json big out"
+        );
+        let done = finish(crate::table::command("bash", &["-c", &line], tmp.path()), "").exits(0);
+        assert!(fs::read(tmp.p("out")).unwrap() == noise("big", 8_000_001), "{flags}");
+        let said = engine(&done).unwrap();
+        assert_eq!(count(&said, "ring_files") + count(&said, "sys_files"), 1, "{flags}: {said}");
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let t = scratch();
