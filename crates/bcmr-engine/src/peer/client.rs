@@ -225,7 +225,8 @@ fn get_all(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         // What is above is made for what goes first, as for the rest.
         None => {
             let policy = as_repeated(&policy, purpose);
-            let to = Resolved::of(&reach, &target, count, links, &policy)?;
+            let op = if purpose == Purpose::Copy { Op::Create } else { Op::Open };
+            let to = Resolved::of(op, &reach, &target, count, links, &policy)?;
             keeping::resolved_first(&policy, &reach, to)?
         }
     };

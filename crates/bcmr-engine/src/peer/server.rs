@@ -355,7 +355,8 @@ impl Serving {
                 Resolved::at(Where::Whole(tree), target, links)
             }
             (None, None) => {
-                let to = Resolved::of(&self.reach, target, count, links, policy)?;
+                let op = if is_survey { Op::Open } else { Op::Create };
+                let to = Resolved::of(op, &self.reach, target, count, links, policy)?;
                 keeping::resolved_first(policy, &self.reach, to)?
             }
         };

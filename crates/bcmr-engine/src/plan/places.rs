@@ -23,7 +23,7 @@ pub(super) struct Spot {
 /// The place of what `path` names, there or not.
 pub(super) fn spot(path: &Path, op: Op) -> Result<Spot> {
     let target = Target::Exactly(path.to_owned());
-    match operands::target(&Reach::Anywhere, &target, 1, DestLink::Itself)? {
+    match operands::target_for(op, &Reach::Anywhere, &target, 1, DestLink::Itself)? {
         Where::Name { dir, name, .. } => Ok(Spot { place: dir, name }),
         Where::Into(_) | Where::Whole(_) => Err(Error::ours(Code::Usage, op, path, Reason::EmptyName)),
     }

@@ -127,8 +127,11 @@ pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow, privileged: Pri
     let Some(name) = typed.name else {
         return Ok(Source::Whole(SourceDir::top(reach.open(path)?, Node::root(path), privileged)?));
     };
-    let dir =
-        SourceDir::parent(open_parent(reach, path, &typed.parent)?, Node::root(&typed.parent), privileged)?;
+    let dir = SourceDir::parent(
+        open_parent(reach, path, &typed.parent, Op::Open)?,
+        Node::root(&typed.parent),
+        privileged,
+    )?;
     // What the last name leads to is not to be told to a peer that may not go everywhere.
     let follow = (typed.slash || follow != Follow::Never) && !reach.is_confined();
     let info = match dir.stat(name.as_name(), follow) {
@@ -146,7 +149,7 @@ pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow, privileged: Pri
     Ok(Source::Named { dir, name, info, follow })
 }
 
-/// A missing parent is told as the operand's trouble: people look for the path they typed.
-pub(crate) fn open_parent(reach: &Reach, path: &Path, parent: &Path) -> Result<Dir> {
-    reach.open(parent).map_err(|e| Error { path: path.to_owned(), op: Op::Open, ..e })
+/// A missing parent is told as the operand's trouble: people look for the path they typed. `op`: what is to be done with that.
+pub(crate) fn open_parent(reach: &Reach, path: &Path, parent: &Path, op: Op) -> Result<Dir> {
+    reach.open(parent).map_err(|e| Error { path: path.to_owned(), op, ..e })
 }

@@ -34,7 +34,8 @@ pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let policy = request.policy.resuming();
     let target = operands::same_target(&request.sources, request.target.clone(), &policy);
     let links = operands::DestLink::Through;
-    let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len(), links)?;
+    let to =
+        operands::target_for(Op::Open, &operands::Reach::Anywhere, &target, request.sources.len(), links)?;
     let visit = Check {
         policy: &policy,
         compare: request.compare,

@@ -636,7 +636,7 @@ impl<'a> WalkDestination for Run<'a> {
     }
 
     fn list_base(&self, target: &Target) -> Result<DestDir<Sys>> {
-        let mut to = Resolved::of(&Reach::Anywhere, target, 1, DestLink::Through, self.policy)?;
+        let mut to = Resolved::of(Op::Create, &Reach::Anywhere, target, 1, DestLink::Through, self.policy)?;
         to.make()?;
         let (Where::Into(place) | Where::Whole(place)) = &to.to else {
             return Err(Error::ours(Code::Io, Op::Open, target.path(), Reason::DirectoryWentAway));

@@ -22,7 +22,13 @@ pub fn make_directory(path: &Path, parents: bool) -> Result<()> {
 
 /// Makes one directory that was named.
 pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
-    match operands::target(reach, &Target::Exactly(path.to_owned()), 1, DestLink::Itself)? {
+    match operands::target_for(
+        Op::MakeDirectory,
+        reach,
+        &Target::Exactly(path.to_owned()),
+        1,
+        DestLink::Itself,
+    )? {
         Where::Name { dir, name, .. } => {
             let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
                 .map_err(|e| Error::os(Op::MakeDirectory, path, e))?;

@@ -55,7 +55,8 @@ impl Manifest {
     pub(crate) fn begin(path: &Path, base: Option<PathBuf>) -> Result<Manifest> {
         let fail = |e| Error::os(Op::WriteManifest, path, e);
         let refuse = |code, why: Reason| Error::ours(code, Op::WriteManifest, path, why);
-        let Where::Name { dir, name, slash: false } = operands::target(
+        let Where::Name { dir, name, slash: false } = operands::target_for(
+            Op::WriteManifest,
             &operands::Reach::Anywhere,
             &Target::Exactly(path.to_owned()),
             1,

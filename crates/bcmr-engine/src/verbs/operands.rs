@@ -143,8 +143,9 @@ pub(crate) struct Resolved {
 }
 
 impl Resolved {
-    /// Resolves the target of `count` sources.
+    /// Resolves the target of `count` sources. `op`: as in [`target_for`].
     pub(crate) fn of(
+        op: Op,
         reach: &Reach,
         target: &Target,
         count: usize,
@@ -155,7 +156,7 @@ impl Resolved {
         let to = match target {
             // A mirror is of contents, whatever DST is called by.
             Target::Exactly(path) if policy.mirror.is_on() && count == 1 => contents(reach, path, links)?,
-            _ => self::target(reach, target, count, links)?,
+            _ => target_for(op, reach, target, count, links)?,
         };
         let itself = match (target, &to) {
             (Target::Guess(path), Where::Into(_)) if count == 1 && policy.marks() => {
@@ -258,7 +259,7 @@ pub(crate) fn make_missing(reach: &Reach, path: &Path, mut at: PathBuf, is_synce
         at = parent;
     }
     for (parent, name) in missing.into_iter().rev() {
-        let dir = open_parent(reach, path, &parent)?;
+        let dir = open_parent(reach, path, &parent, Op::MakeDirectory)?;
         let fail = |e| Error::os(Op::MakeDirectory, parent.join(os(name.as_name())), e);
         if ensure_dir(&dir, name.as_name(), 0o777).map_err(fail)? && is_synced {
             // R3: a name in a new directory is as safe as the names that lead to it.
@@ -268,8 +269,19 @@ pub(crate) fn make_missing(reach: &Reach, path: &Path, mut at: PathBuf, is_synce
     Ok(())
 }
 
-/// Resolves the target of `count` sources.
+/// Resolves the target of `count` sources, where something is to be made.
 pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLink) -> Result<Where> {
+    target_for(Op::Create, reach, target, count, links)
+}
+
+/// The same for any purpose: where the directory of the name cannot be opened, it is that which cannot be done.
+pub(crate) fn target_for(
+    op: Op,
+    reach: &Reach,
+    target: &Target,
+    count: usize,
+    links: DestLink,
+) -> Result<Where> {
     let path = target.path();
     let typed = typed(path)?;
     let as_dir = |why: Reason| Error::ours(Code::NotDirectory, Op::CopyInto, path, why);
@@ -284,7 +296,7 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLi
         },
         Target::Guess(_) => {
             if links == DestLink::Received && typed.name.is_some() && !typed.slash {
-                return received(reach, typed, count);
+                return received(op, reach, typed, count);
             }
             match reach.dir(path) {
                 Ok(dir) => return Ok(Where::Into(place(dir, path))),
@@ -294,11 +306,11 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLi
             if count != 1 {
                 return Err(as_dir(Reason::TargetOfSeveralNoDirectory));
             }
-            name_of(reach, typed)
+            name_of(op, reach, typed)
         }
         Target::Exactly(_) => match typed.name {
             None => Ok(Where::Whole(place(reach.open(path)?, path))),
-            Some(_) => name_of(reach, typed),
+            Some(_) => name_of(op, reach, typed),
         },
     }
 }
@@ -315,7 +327,7 @@ pub(crate) fn contents(reach: &Reach, path: &Path, links: DestLink) -> Result<Wh
         Err(e) if Code::of(&e) == Code::NotDirectory => return Err(no_dir()),
         Err(e) => return Err(Error::os(Op::OpenTarget, path, e)),
     }
-    let at = name_of(reach, typed)?;
+    let at = name_of(Op::Create, reach, typed)?;
     let Where::Name { dir, name, .. } = &at else { return Ok(at) };
     let there = dir.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, path, e))?;
     match there.map(|info| info.kind) {
@@ -335,9 +347,9 @@ pub(crate) fn contents(reach: &Reach, path: &Path, links: DestLink) -> Result<Wh
 
 /// The target of a copy from another machine, a name without a slash behind it: what an earlier answer may have made of
 /// the name decides nothing but whether the name is free.
-fn received(reach: &Reach, typed: Typed<'_>, count: usize) -> Result<Where> {
+fn received(op: Op, reach: &Reach, typed: Typed<'_>, count: usize) -> Result<Where> {
     let path = typed.path;
-    let at = name_of(reach, typed)?;
+    let at = name_of(op, reach, typed)?;
     let Where::Name { dir, name, .. } = &at else { return Ok(at) };
     let there = dir.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, path, e))?;
     match there.map(|info| info.kind) {
@@ -359,11 +371,11 @@ fn received(reach: &Reach, typed: Typed<'_>, count: usize) -> Result<Where> {
 }
 
 /// A destination name as it was typed.
-fn name_of(reach: &Reach, typed: Typed<'_>) -> Result<Where> {
+fn name_of(op: Op, reach: &Reach, typed: Typed<'_>) -> Result<Where> {
     let Some(name) = typed.name else {
         return Ok(Where::Into(place(reach.open(typed.path)?, typed.path)));
     };
-    let dir = place(open_parent(reach, typed.path, &typed.parent)?, &typed.parent);
+    let dir = place(open_parent(reach, typed.path, &typed.parent, op)?, &typed.parent);
     Ok(Where::Name { dir, name, slash: typed.slash })
 }
 
@@ -395,7 +407,7 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
         let Some(next_name) = next.name else {
             return Err(Error::ours(Code::Link, Op::WriteThroughLink, path, Reason::LeadsToDirectory));
         };
-        at = place(open_parent(&Reach::Anywhere, &path, &parent)?, &parent);
+        at = place(open_parent(&Reach::Anywhere, &path, &parent, Op::Create)?, &parent);
         name = next_name;
     }
     Err(Error::os(Op::Open, path, std::io::Error::from_raw_os_error(errno::ELOOP)))

@@ -626,7 +626,7 @@ impl WalkDestination for Survey<'_> {
     }
 
     fn list_base(&self, target: &Target) -> Result<SurveyedDir> {
-        let to = operands::target(&Reach::Anywhere, target, 1, DestLink::Through)?;
+        let to = operands::target_for(Op::Open, &Reach::Anywhere, target, 1, DestLink::Through)?;
         let there = match to {
             Where::Into(place) | Where::Whole(place) => self.opened(&place)?,
             Where::Name { dir, name, .. } => {

@@ -169,3 +169,35 @@ fn a_long_listing() {
         assert_eq!(ran.out.matches(r#""link":"a\nb""#).count(), 1, "{ran:?}");
     }
 }
+
+/// Where the directory of a name is none, it is told what cannot be done there; nothing is there that could be opened.
+#[test]
+fn what_cannot_be_made_is_told_as_that() {
+    let tmp = Tmp::new();
+    tmp.file("s/f", "F");
+    for (line, told) in [
+        ("copy s/f no/x", "cannot create 'no/x': No such file"),
+        ("copy -C s/f no/x", "cannot create 'no/x': No such file"),
+        ("copy s/f s/f/x", "cannot create 's/f/x': Not a directory"),
+        ("copy -r s no/x/", "cannot create 'no/x/': No such file"),
+        ("copy -n s/f no/x", "cannot create 'no/x': No such file"),
+        ("copy - no/x", "cannot create 'no/x': No such file"),
+        ("move s/f no/x", "cannot create 'no/x': No such file"),
+        ("sync s no/x", "cannot create 'no/x': No such file"),
+        ("sync s x --backup-dir no/b", "cannot create 'no/b': No such file"),
+        ("copy s/f x --manifest no/m", "cannot write manifest 'no/m': No such file"),
+        ("mkdir no/x", "cannot make directory 'no/x': No such file"),
+        ("copy no/x y", "cannot open 'no/x': No such file"),
+        ("check s no/x", "cannot open 'no/x': No such file"),
+    ] {
+        let ran = bcmr(line.split(' ')).cwd(tmp.path()).run();
+        let ran = if line.starts_with("check") { ran.code(2) } else { ran.code(1) };
+        ran.says(&format!("bcmr: {told}"));
+    }
+    assert_eq!(names(tmp.path()), ["s"]);
+    let far = Far::pipe();
+    for (verb, told) in [("copy", "cannot create"), ("check", "cannot open")] {
+        let ran = far.bcmr(verb).args([tmp.p("s/f").into(), far.at(tmp.p("no/x"))]).run();
+        assert!(ran.code > 0 && ran.err.contains(told), "{ran:?}");
+    }
+}
