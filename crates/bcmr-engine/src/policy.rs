@@ -551,6 +551,8 @@ pub struct CopyPolicy {
     pub above: Above,
     /// What is kept.
     pub preserve: Preserve,
+    /// Times are kept only for a later run to know what is complete: directories that were there keep theirs.
+    pub times_for_resuming: bool,
     /// What of owners and modes is other than at the source, as far as they are kept.
     pub alter: OwnersAndModes,
     /// How much it matters when it cannot be kept.
@@ -647,6 +649,7 @@ impl CopyPolicy {
             follow_destination: FollowDestination::UnlessReceived,
             above: Above::Needed,
             preserve: Preserve::NONE,
+            times_for_resuming: false,
             alter: OwnersAndModes::NONE,
             strictness: Strictness::LikeCp,
             specials: false,
@@ -710,8 +713,9 @@ impl CopyPolicy {
             return self;
         }
         let collide = if self.collide == Collide::Replace { Collide::IfDifferent } else { self.collide };
+        let times_for_resuming = self.times_for_resuming || !self.preserve.times;
         let preserve = Preserve { times: true, ..self.preserve };
-        CopyPolicy { collide, preserve, durability: Durability::Medium, ..self }
+        CopyPolicy { collide, preserve, times_for_resuming, durability: Durability::Medium, ..self }
     }
 
     /// How the rest is done where what only the destination has went first: `left` entries are in the way of something else, and go in

@@ -336,9 +336,10 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 return self.tally.fail(e);
             }
         };
-        let preserve = &self.policy.preserve;
         // A directory that was there keeps what it has, unless it was asked otherwise: as cp does.
         let ours = dst.made_by != MadeBy::Others;
+        let times = self.policy.preserve.times && (ours || !self.policy.times_for_resuming);
+        let preserve = Preserve { times, ..self.policy.preserve };
         let last = dst.is_done_with();
         if matches!(dst.stand, Some(MoveState::Landed { .. })) && !ours {
             // R8: it was sealed when the source still said all of it. What landed in it only now gave it a new time.
@@ -353,7 +354,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             if last {
                 let was = self.was_like(pair);
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
-                let keep = Keep { was_there: !ours, ..dst.keep };
+                let keep = Keep { was_there: !ours, preserve, ..dst.keep };
                 let sealed = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
                 if sealed.lost.iter().any(Fault::may_pass) {
                     self.left_unsealed(pair);

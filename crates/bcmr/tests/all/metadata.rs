@@ -392,6 +392,39 @@ fn what_was_lost_once_is_given_by_the_same_command() {
     }
 }
 
+/// Going on needs the times of files. A directory that is there and another user's keeps what it has, as without -C, unless its
+/// times were asked for.
+#[test]
+fn a_directory_of_another_user_is_copied_into() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    tmp.file("s/sub/f", "F");
+    let far = Far::pipe();
+    chmod(&far.home(), 0o777);
+    let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let far = far.with("FAR_RUN", &nobody).program(&tmp.p("bcmr"));
+    for (n, (flags, code)) in
+        [("-rT", 0), ("-rTC", 0), ("-rTC --preserve=timestamps", 1)].into_iter().enumerate()
+    {
+        let (near, there) = (tmp.dir(format!("d{n}")), tmp.dir(format!("e{n}")));
+        for dst in [&near, &there] {
+            chmod(dst, 0o777);
+        }
+        let ran = bcmr_as(NOBODY, &tmp, ["copy"]).args(flags.split(' ')).args([&tmp.p("s"), &near]).run();
+        ran.code(code);
+        let sent = Dir::Put.copy(&far, flags, &tmp.p("s"), &there).run().code(code);
+        assert_eq!(sent.err.contains("cannot set times"), code == 1, "{flags}: {}", sent.err);
+        for dst in [near, there] {
+            let of = |path: PathBuf| std::fs::metadata(path).unwrap().modified().unwrap();
+            assert_eq!(std::fs::read(dst.join("sub/f")).unwrap(), b"F");
+            if flags.contains('C') {
+                assert_eq!(of(dst.join("sub/f")), of(tmp.p("s/sub/f")), "{flags}");
+                assert_eq!(of(dst.join("sub")), of(tmp.p("s/sub")), "{flags}");
+            }
+        }
+    }
+}
+
 /// Only root gives files away. A foreign owner that a copy happens not to keep is nothing to tell, as with cp; one that was asked
 /// for is, and what then is hinted at is no option that changes nothing.
 #[test]

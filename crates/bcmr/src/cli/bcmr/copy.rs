@@ -326,6 +326,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         follow_destination: follow_destination(a.follow_destination),
         above: above(a.mkpath),
         preserve: fake_super::held(&a.fake, preserved(&a.owners, preserve(&a.keep.steps.0))),
+        times_for_resuming: false,
         alter: alter(&a.owners)?,
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
