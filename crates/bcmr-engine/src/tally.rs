@@ -2,6 +2,7 @@
 
 use crate::error::{Code, Error};
 use crate::event::{Action, Compared, Event, Question, Summary, Watch, note};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +28,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) by_time: AtomicU64,
     pub(crate) by_content: AtomicU64,
     codes: Mutex<Vec<Code>>,
+    /// Answers that hold for the whole run, by what was asked about.
+    answers: Mutex<HashMap<PathBuf, bool>>,
     /// The sources ended before all of them was there.
     cut_short: AtomicBool,
 }
@@ -51,6 +54,7 @@ impl<'a> Tally<'a> {
             by_time: zero(),
             by_content: zero(),
             codes: Mutex::new(Vec::new()),
+            answers: Mutex::default(),
             cut_short: AtomicBool::new(false),
         }
     }
@@ -113,7 +117,20 @@ impl<'a> Tally<'a> {
     }
 
     pub(crate) fn ask(&self, question: Question) -> bool {
-        self.watch.front.ask(question)
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = match &question {
+            Question::Replace(path) => answers.get(path).copied(),
+            Question::Remove(_) | Question::Descend(_) => None,
+        };
+        drop(answers);
+        known.unwrap_or_else(|| self.watch.front.ask(question))
+    }
+
+    /// Asks whether `path` may be replaced, where the same may come to be asked once more: then the answer is known.
+    pub(crate) fn ask_once(&self, path: PathBuf) -> bool {
+        let yes = self.ask(Question::Replace(path.clone()));
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(path, yes);
+        yes
     }
 
     pub(crate) fn cancelled(&self) -> bool {

@@ -641,7 +641,8 @@ impl Mover<'_> {
             }
             Verdict::Make => self.policy.collide != Collide::Replace,
             Verdict::Replace | Verdict::ReplaceTree | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
-            Verdict::Ask if self.tally.ask(Question::Replace(dst_path.to_owned())) => false,
+            // The copy asks about what is left to it, which may be all of this directory.
+            Verdict::Ask if self.tally.ask_once(dst_path.to_owned()) => false,
             Verdict::Keep | Verdict::Ask => {
                 self.kept(src_path(), dst_path.to_owned());
                 return Ok(Step::Stays);

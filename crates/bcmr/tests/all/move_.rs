@@ -234,6 +234,30 @@ fn a_merge_into_what_is_mounted() {
     }
 }
 
+/// Where a part of a merge is to be copied, what was asked by then is not asked again.
+#[test]
+fn a_merge_into_what_is_mounted_asks_once() {
+    for (there, answer, questions) in [("f d/s/sub/f OLD", "y\n", 7), ("", "n\n", 6)] {
+        let dir = scratch();
+        plant(dir.path(), "f s/sub/f F\nd d/s/sub");
+        for n in 0..6 {
+            plant(dir.path(), &format!("f s/{n} NEW\nf d/s/{n} OLD"));
+        }
+        let mount = match Mount::tmpfs("mode=755", &at(&dir, "d/s/sub")) {
+            Ok(mount) => mount,
+            Err(why) => return crate::common::skipped("a_merge_into_what_is_mounted_asks_once", &why),
+        };
+        plant(dir.path(), there);
+        let line = crate::table::command(BCMR, &crate::table::words("move --merge -i s d"), dir.path());
+        let done = crate::table::finish(line, &answer.repeat(20));
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        assert_eq!(done.stderr.matches("[y/N]").count(), questions, "{}", done.stderr);
+        assert_eq!(fs::read(at(&dir, "d/s/sub/f")).unwrap(), b"F");
+        assert_eq!(at(&dir, "s/1").exists(), answer == "n\n");
+        drop(mount);
+    }
+}
+
 /// [`elsewhere`] for very many files, which take a disk most of such a test's time: in an ordinary run in memory, where there
 /// may be mounts.
 fn elsewhere_for_many() -> Option<(TempDir, Option<Mount>)> {
