@@ -2,6 +2,7 @@
 
 use super::connection::ConnectArgs;
 use super::filters::BoundsArgs;
+use super::operands::NamedPath;
 use clap::{ArgAction, Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct LookArgs {
     /// A path, host:path, or ssh://host/path
-    #[arg(value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "PATH", required = true, value_parser = NamedPath, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub connect: ConnectArgs,

@@ -12,16 +12,39 @@ use crate::names;
 use crate::usage::Usage;
 use bcmr_engine::policy::{Above, Target};
 use bcmr_engine::remote::Address;
-use clap::{Args, ValueHint};
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Args, Command, ValueHint};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+
+/// Takes a name as it was typed. An empty one, as a variable without a value leaves it, is the name of nothing; no command
+/// that has one is begun.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedPath;
+
+impl TypedValueParser for NamedPath {
+    type Value = PathBuf;
+
+    fn parse_ref(&self, _: &Command, _: Option<&Arg>, word: &OsStr) -> Result<PathBuf, clap::Error> {
+        if word.is_empty() {
+            return Err(clap::Error::raw(ErrorKind::InvalidValue, EMPTY_NAME));
+        }
+        Ok(word.into())
+    }
+}
+
+const EMPTY_NAME: &str = "cannot stat '': No such file or directory
+hint: one of the names is empty, as a variable without a value leaves it; nothing was done
+";
 
 #[derive(Debug, Args)]
 pub struct Operands {
     /// Sources, then the destination (a directory or the new name)
-    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "PATH", value_parser = NamedPath, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Every PATH is a source and goes into DIR
-    #[arg(short = 't', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(short = 't', long, value_name = "DIR", value_parser = NamedPath, value_hint = ValueHint::DirPath)]
     pub target_directory: Option<PathBuf>,
     /// DST is that very name, also when it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]

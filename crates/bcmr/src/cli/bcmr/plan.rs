@@ -6,7 +6,7 @@ use super::connection::{ConnectArgs, PlaneArg, Reach, RemoteArgs, no_connection,
 use super::filters::{FilterArgs, filter};
 use super::how::{VerifyArg, verify};
 use super::jobs::{JobsArg, jobs};
-use super::operands::{IsHere, operand, parse};
+use super::operands::{IsHere, NamedPath, operand, parse};
 use super::output::{OutputArgs, show};
 use super::size::size;
 use super::sync::{delete_max, state};
@@ -36,10 +36,10 @@ pub(super) const PLAN_EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// The directory to copy
-    #[arg(value_name = "SRC", required_unless_present = "status", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "SRC", required_unless_present = "status", value_parser = NamedPath, value_hint = ValueHint::DirPath)]
     pub source: Option<PathBuf>,
     /// What it becomes, or is compared with; all machines find both under these paths, but for one of the two that is host:path
-    #[arg(value_name = "DST", required_if_eq_any = [("verb", "copy"), ("verb", "sync"), ("verb", "check")], value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "DST", required_if_eq_any = [("verb", "copy"), ("verb", "sync"), ("verb", "check")], value_parser = NamedPath, value_hint = ValueHint::AnyPath)]
     pub destination: Option<PathBuf>,
     /// What becomes of SRC
     #[arg(long, value_name = "VERB", value_enum, default_value = "copy")]

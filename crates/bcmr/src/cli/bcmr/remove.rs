@@ -2,7 +2,7 @@
 
 use super::connection::{ConnectArgs, no_connection};
 use super::jobs::{JobsArg, jobs};
-use super::operands::{IsHere, operand};
+use super::operands::{IsHere, NamedPath, operand};
 use super::output::{OutputArgs, show};
 use crate::address::Operand;
 use crate::env::Env;
@@ -21,7 +21,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
     /// What to remove
-    #[arg(value_name = "PATH", required_unless_present = "force", value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "PATH", required_unless_present = "force", value_parser = NamedPath, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Remove directories with what is in them
     #[arg(short, long, visible_short_alias = 'R')]

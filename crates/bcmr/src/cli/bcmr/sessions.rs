@@ -1,5 +1,6 @@
 //! `sessions`: what may be typed, and how it is shown.
 
+use super::operands::NamedPath;
 use super::output::{OutputArgs, show};
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct SessionsArgs {
     /// Where to look, and below it
-    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "DIR", default_value = ".", value_parser = NamedPath, value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Remove what is unfinished; what a running copy is at stays
     #[arg(long)]

@@ -7,7 +7,7 @@ use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, verify};
 use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs;
-use super::operands::{Operands, Places, above};
+use super::operands::{NamedPath, Operands, Places, above};
 use super::output::{OutputArgs, show};
 use super::owners::{OwnerArgs, alter};
 use super::remote::{RemoteJob, onward};
@@ -38,6 +38,7 @@ pub struct SyncArgs {
     /// The directory whose contents are wanted
     #[arg(
         value_name = "SRC",
+        value_parser = NamedPath,
         value_hint = ValueHint::DirPath,
         required = false,
         required_unless_present = "apply",
@@ -47,6 +48,7 @@ pub struct SyncArgs {
     /// The directory that gets them; it is made if it is not there
     #[arg(
         value_name = "DST",
+        value_parser = NamedPath,
         value_hint = ValueHint::DirPath,
         required = false,
         required_unless_present = "apply",

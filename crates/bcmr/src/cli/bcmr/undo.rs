@@ -1,7 +1,7 @@
 //! `undo`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
 use super::connection::{ConnectArgs, no_connection};
-use super::operands::{IsHere, operand};
+use super::operands::{IsHere, NamedPath, operand};
 use super::output::{OutputArgs, show};
 use crate::address::Operand;
 use crate::env::Env;
@@ -20,7 +20,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 pub struct UndoArgs {
     /// What a sync with --backup-dir or --trash has told in the end
-    #[arg(value_name = "RECEIPT", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "RECEIPT", value_parser = NamedPath, value_hint = ValueHint::FilePath)]
     pub receipt: PathBuf,
     /// Only say what would be done
     #[arg(short = 'n', long)]
