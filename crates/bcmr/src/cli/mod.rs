@@ -37,6 +37,8 @@ pub fn run(env: &Env) -> u8 {
     let verb = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     let mut env = env.clone();
     env.has_defaults_of_proof = !cli.no_defaults && config.defaults().contains_key("check");
+    // What was typed, without the defaults, where there are any.
+    let mut alone = None;
     // A plan has those that it was made with.
     let wants_defaults = !cli.no_defaults && !cli.command.is_planned();
     if let Some(words) = config.defaults().get(verb).filter(|_| wants_defaults) {
@@ -53,15 +55,24 @@ pub fn run(env: &Env) -> u8 {
             }
         };
         bcmr::defaults::yield_to(&typed.command, &mut cli.command);
+        alone = Some((typed.command, env.line.clone()));
     }
-    let expanded = bcmr::places::expand(&mut cli.command, config.places(), &mut env.line, &commands::is_here);
-    if let Err(usage) = expanded.and_then(|()| commands::settle(&mut cli.command, env.now)) {
-        if !env.defaults.is_empty() {
+    let settle = |command: &mut bcmr::Command, line: &mut [OsString]| {
+        let expanded = bcmr::places::expand(command, config.places(), line, &commands::is_here);
+        expanded.and_then(|()| commands::settle(command, env.now))
+    };
+    let mut line = env.line.clone();
+    if let Err(usage) = settle(&mut cli.command, &mut line) {
+        // What was typed may make no sense by itself.
+        let own = alone.map(|(mut command, mut line)| settle(&mut command, &mut line));
+        if let Some(Ok(())) = own {
             ui::writer::err(&say::bad_defaults(&BCMR, verb));
         }
+        let usage = own.and_then(Result::err).unwrap_or(usage);
         ui::writer::err(&say::usage_of(&BCMR, &usage));
         return BCMR.exits.usage;
     }
+    env.line = line;
     env::raise_limits();
     commands::run(cli.command, &env)
 }

@@ -10,6 +10,7 @@ mod copy;
 mod ctl;
 mod deploy;
 mod fallback;
+mod judged;
 mod look;
 mod man;
 mod move_;

@@ -59,12 +59,19 @@ pub fn usage(verb: Verb, u: &Usage) -> u8 {
     BCMR.exits.usage
 }
 
-/// The same of a command that may have defaults: what makes no sense need not have been typed.
+/// The same of a command that may have defaults: what makes no sense need not have been typed. Where what was typed makes none by
+/// itself, it is that which is told.
 pub fn usage_with_defaults(env: &Env, verb: Verb, u: &Usage) -> u8 {
-    if !env.defaults.is_empty() {
-        writer::err(&say::bad_defaults(&BCMR, verb.name()));
+    if env.defaults.is_empty() {
+        return usage(verb, u);
     }
-    usage(verb, u)
+    match super::judged::typed_alone(env) {
+        Ok(()) => {
+            writer::err(&say::bad_defaults(&BCMR, verb.name()));
+            usage(verb, u)
+        }
+        Err(own) => usage(verb, &own),
+    }
 }
 
 /// Prints text that was asked for.

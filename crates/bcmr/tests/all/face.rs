@@ -301,6 +301,22 @@ fn what_is_typed_counts_more_than_defaults() {
     };
     configured("'--retries=3'", &["copy", "--compress=none", "s/f", "x"]).code(2).says("--compress");
     configured("'-i', '-u'", &["copy", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
+    configured("'-C'", &["copy", "--direct-io", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
+    // What makes no sense as it was typed is not the configuration's.
+    let globs = format!("--exclude-from={}", tmp.p("none").display());
+    for words in [
+        &["copy", "s/f"][..],
+        &["copy", "--nonsense", "s/f", "x"],
+        &["copy", "-i", "-u", "s/f", "x"],
+        &["copy", "--direct-io", "-C", "s/f", "x"],
+        &["copy", "--direct-io", "s/f", "h:x"],
+        &["copy", "--via-source", "s/f", "h:x"],
+        &["copy", "s/f", "@typo"],
+        &["copy", &globs, "s/f", "x"],
+    ] {
+        let ran = configured("'-V', '--jobs=2'", words).code(2);
+        assert!(!ran.err.contains("defaults"), "{words:?}: {}", ran.err);
+    }
     // An option without its value takes no word that is typed.
     for (defaults, word) in [("'-e'", "'-e'"), ("'-t'", "'-t'"), ("'-rt'", "'-rt'"), ("'--jobs'", "'--jobs'")]
     {
