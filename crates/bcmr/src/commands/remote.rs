@@ -26,7 +26,7 @@ use crate::voice::BCMR;
 use bcmr_engine::control;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
-use bcmr_engine::peer::RelayError;
+use bcmr_engine::peer::{OnTheWay, RelayError};
 use bcmr_engine::policy::{NameList, Target};
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, RunAs, Way};
 use bcmr_engine::{look_with_plan, peer};
@@ -507,16 +507,21 @@ fn of_cache(there: &deploy::There, reach: &Reach) -> Option<Finding> {
         (None, Some(shut)) if needed => say::cache_is_shut(shut),
         _ => return None,
     };
-    Some(Finding { ok: false, what: "cache", detail })
+    Some(Finding { ok: false, what: "cache", detail, code: None })
 }
 
 /// `doctor`: what is on the way, and which way a copy would go. The last finding is that way, and says by `ok` whether
 /// it is from bcmr to bcmr.
 pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>) -> Vec<Finding> {
-    let finding = |ok, what, detail: String| Finding { ok, what, detail };
+    let finding = |ok, what, detail: String| Finding { ok, what, detail, code: None };
+    let failed = |what, detail: String, e: &Error| Finding { ok: false, what, detail, code: Some(e.code) };
     let look = |way: &Way| -> Vec<Finding> {
         let seen = peer::doctor(address, way).into_iter();
-        seen.map(|f| finding(f.ok, f.what, say::on_the_way(&f.found))).collect()
+        seen.map(|f| match &f.found {
+            OnTheWay::Failed(e) => Finding { ok: f.ok, ..failed(f.what, say::on_the_way(&f.found), e) },
+            found => finding(f.ok, f.what, say::on_the_way(found)),
+        })
+        .collect()
     };
     let mut found = Vec::new();
     if let Some(file) = config {
@@ -552,11 +557,11 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
     let ask = |program: &str| look(&Way { program: program.to_owned(), ..reach.way.clone() });
     match probed {
         Err(e) if e.code == Code::Protocol => {
-            found.push(finding(false, "shell", say::reason(&e)));
+            found.push(failed("shell", say::reason(&e), &e));
             found.push(fall_back("as no program can be run there"));
         }
         Err(e) => {
-            found.push(finding(false, "connection", say::reason(&e)));
+            found.push(failed("connection", say::reason(&e), &e));
             found.push(finding(false, "way", "none: there is no connection".into()));
         }
         Ok(there) => {

@@ -910,6 +910,8 @@ pub struct Finding {
     pub what: &'static str,
     /// What was found; may hold text of the other machine.
     pub detail: String,
+    /// What kind of trouble it is, where something failed.
+    pub code: Option<Code>,
 }
 
 /// What the engine found on the way to another machine.

@@ -11,7 +11,7 @@ use crate::say::words;
 use crate::say::{self, Finding, Typed};
 use crate::show::{Show, Verb};
 use bcmr_engine::control::Status;
-use bcmr_engine::error::Error;
+use bcmr_engine::error::{Code, Error};
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
 use bcmr_engine::policy::Verify;
 use bcmr_engine::verbs::look::{Kind, Listing, Usage};
@@ -199,7 +199,13 @@ enum Body<'a> {
     /// What `du` found.
     Usage { operand: Name<'a>, files: u64, dirs: u64, bytes: u64, allocated: u64 },
     /// What `doctor` found.
-    Finding { ok: bool, what: &'a str, detail: &'a str },
+    Finding {
+        ok: bool,
+        what: &'a str,
+        detail: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<&'static str>,
+    },
     /// What a run is at, as `ctl` heard it.
     Run {
         pid: u32,
@@ -501,7 +507,7 @@ pub fn usage(operand: &Path, u: &Usage) -> String {
 
 /// What `doctor` found.
 pub fn finding(f: &Finding) -> String {
-    line(Body::Finding { ok: f.ok, what: f.what, detail: &f.detail })
+    line(Body::Finding { ok: f.ok, what: f.what, detail: &f.detail, code: f.code.map(Code::name) })
 }
 
 /// What a run is at.
@@ -567,8 +573,8 @@ fn line(body: Body<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::show::Again;
-    use bcmr_engine::error::{Code, Op, Reason};
+    use crate::show::{Again, NewTarget};
+    use bcmr_engine::error::{Op, Reason};
     use bcmr_engine::event::Engine;
     use proptest::prelude::*;
     use std::ffi::{OsStr, OsString};
@@ -725,7 +731,7 @@ mod tests {
             link: Vec::new(),
         };
         let u = Usage { files: 1, dirs: 2, bytes: 3, allocated: 4 };
-        let f = Finding { ok: false, what: "bcmr", detail: "not \x1bthere".into() };
+        let f = Finding { ok: false, what: "bcmr", detail: "not \x1bthere".into(), code: None };
         for (got, want) in [
             (
                 entry(Path::new("h:d"), true, &l),

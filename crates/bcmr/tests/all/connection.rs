@@ -57,6 +57,11 @@ fn each_reason_has_its_code() {
             assert_told(words, code, retryable);
         }
         bcmr(["check", &ssh, "a", "h:"]).cwd(tmp.path()).run().code(2);
+        let doctor = bcmr(["doctor", &ssh, "--json", "h"]).cwd(tmp.path()).run().code(1);
+        let events = doctor.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let found: Vec<_> =
+            events.filter(|event| event["event"] == "finding" && event["code"] == code).collect();
+        assert!(!found.is_empty() && found.iter().all(|event| event["ok"] == false), "{doctor:?}");
     }
 }
 
