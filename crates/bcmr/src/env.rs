@@ -37,6 +37,8 @@ pub struct Env {
     pub taskbar: bool,
     /// The terminal breaks lines anew when it becomes narrower, as most do.
     pub reflows: bool,
+    /// The line was typed on another machine, whose bcmr has it done here (`--via-source`).
+    pub at_source: bool,
     /// Signals of ours that were ignored when we were started (bit n-1 is signal n), as `nohup` and shells do.
     pub ignored_signals: u64,
     /// Seconds since 1970.
@@ -110,6 +112,7 @@ impl Env {
                     .and_then(|it| it.to_str()?.parse().ok())
                     .is_some_and(|it: u32| it >= 8000),
             reflows: said("XTERM_VERSION").is_none() && said("TERM").is_none_or(|it| it != "linux"),
+            at_source: false,
             ignored_signals: ignored_signals(),
             now: now(),
             home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),

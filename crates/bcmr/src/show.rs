@@ -76,6 +76,10 @@ pub struct Show {
     pub collide: Collide,
     /// Where the other machine is, if there is one.
     pub far: Far,
+    /// What was typed was typed on another machine (`--via-source`), which says nothing of how this one connects.
+    pub at_source: bool,
+    /// Whether the destination is a directory is seen on the other machine, which tells when it is new.
+    pub guessed_there: bool,
     /// The command that proves what the typed one did, where there is one.
     pub proof: fn(&[OsString]) -> Option<Vec<OsString>>,
     /// Changes are told with rsync's letters, with names below this directory.
@@ -112,6 +116,15 @@ pub enum Far {
     To(Plane),
     /// The copy comes from there.
     From(Plane),
+}
+
+/// Whether the destination is new: what was typed means another place once it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewTarget {
+    Yes,
+    No,
+    /// The other machine has not been heard.
+    Untold,
 }
 
 /// What a terminal can show of progress beside a line.

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::env::Env;
 use crate::names;
 use crate::say::{self, Sizes, Typed};
-use crate::show::{Again, Verb};
+use crate::show::{Again, NewTarget, Verb};
 use crate::ui::json;
 use crate::ui::writer::{self, Sink};
 use crate::usage::Usage;
@@ -97,7 +97,8 @@ impl Told {
             verb: self.verb,
             again: Again::Same,
             line: &self.line,
-            new_target: false,
+            new_target: NewTarget::No,
+            at_source: false,
             from_plan: false,
             owners_said: false,
         }

@@ -163,7 +163,7 @@ pub fn at_source(env: &Env) -> std::result::Result<(crate::cli::bcmr::Command, E
     }
     writer::out(&format!("{}\n", String::from_utf8_lossy(GREETING))).ok();
     std::thread::spawn(stop_with_the_other);
-    Ok((command, Env { line, ..env.clone() }))
+    Ok((command, Env { line, at_source: true, ..env.clone() }))
 }
 
 fn read() -> Option<(Vec<OsString>, Vec<OsString>)> {

@@ -14,7 +14,7 @@ use crate::address::{self, Operand};
 use crate::config::Config;
 use crate::env::Build;
 use crate::names::{bare, quoted, shell_word, text};
-use crate::show::{Again, Phase, Show, Verb};
+use crate::show::{Again, NewTarget, Phase, Show, Verb};
 use crate::ui::limit::Limit;
 use crate::ui::receipt::Receipt;
 use crate::usage::Usage;
@@ -28,7 +28,7 @@ use data_encoding::HEXLOWER;
 use jiff::{Timestamp, tz::TimeZone};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// There was no memory left.
@@ -178,20 +178,17 @@ pub struct Hint {
 /// Whether a destination that was no directory may be one now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
-    /// The one source was refused, and nothing was made for it.
+    /// The one source was refused, or nobody was there to make anything.
     Nothing,
-    /// Then it is known whether it was new.
+    /// Then it matters whether it was new.
     Maybe,
-    /// The connection went, maybe before the other side had told whether the destination is new.
-    Unsure,
 }
 
 impl Made {
     /// What there may be when this goes wrong.
     fn before(code: Code) -> Made {
         match code {
-            Code::Lost => Made::Unsure,
-            Code::IsDirectory => Made::Nothing,
+            Code::IsDirectory | Code::NoPeer => Made::Nothing,
             _ => Made::Maybe,
         }
     }
@@ -359,6 +356,9 @@ fn hint_of_space(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
 /// Where owners that were asked for could not be given.
 const OWNERS_OF_ROOT: &str = "root can do it; as another user leave out what says whom things belong to (--chown, --usermap, --groupmap, --numeric-ids)";
 
+/// Where the third machine has no bcmr.
+const DEPLOY_AT_SOURCE: &str = "bcmr deploy HOST puts one there, if it is run on the source's machine; without --via-source what is sent goes through here";
+
 /// How to go on with a plan for such a source.
 const MOUNT_FOR_PLAN: &str = "mount it; if it is to stay as it is now, a plan without --delete says so for the next time, once it is finished";
 
@@ -422,6 +422,11 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
 }
 
 impl Hint {
+    /// Whether its command is another one when the destination is new.
+    fn is_of_target(&self) -> bool {
+        self.add.is_some() && self.made == Made::Maybe
+    }
+
     /// Where no whole command can be given.
     fn brief(&self, again: Again) -> String {
         let flags = match self.add {
@@ -436,18 +441,17 @@ impl Hint {
     }
 }
 
-/// A hint, whole: its command is what was typed and what that lacks. `new_target`: the destination was no directory
-/// when the run began, and may be one now; then it is that very name that is meant.
-pub fn advice(typed: &[OsString], about: &Path, again: Again, new_target: bool, hint: &Hint) -> String {
+/// A hint, whole: its command is what was typed and what that lacks. What was a new destination when the run began may be
+/// a directory now; then it is that very name that is meant.
+fn advice(typed: &[OsString], about: &Path, again: Again, new_target: NewTarget, hint: &Hint) -> String {
     let words = match machine(typed, about) {
         Some(host) => hint.words.replace("HOST", &host),
         None => hint.words.to_owned(),
     };
-    let put = typed.last().is_some_and(|w| matches!(address::parse(Path::new(w)), Ok(Operand::There(_))));
-    let new_target = new_target && hint.made != Made::Nothing;
-    if hint.add.is_some() && hint.made == Made::Unsure && put && !new_target {
-        return format!("{}; and with -T, if the destination was new", hint.brief(again));
+    if hint.is_of_target() && new_target == NewTarget::Untold {
+        return format!("{}{IF_NEW}", hint.brief(again));
     }
+    let new_target = hint.is_of_target() && new_target == NewTarget::Yes;
     match hint.add {
         Some(Add::Flags(flags)) => format!("{words}: {}", command(typed, flags, new_target)),
         Some(Add::First(flags)) => {
@@ -463,6 +467,9 @@ pub fn advice(typed: &[OsString], about: &Path, again: Again, new_target: bool, 
         None => words,
     }
 }
+
+/// What stands behind a command that is only right where the destination was there.
+const IF_NEW: &str = "; and with -T, if the destination was new";
 
 /// The same where what was typed names a plan: that is done with the options of then, and as nothing has changed since.
 fn advice_of_plan(hint: &Hint) -> String {
@@ -484,34 +491,74 @@ pub struct Typed<'a> {
     pub from_plan: bool,
     /// Who things are to belong to was typed.
     pub owners_said: bool,
-    /// The destination was no directory when the run began.
-    pub new_target: bool,
+    pub new_target: NewTarget,
+    /// It was typed on another machine, by `--via-source`.
+    pub at_source: bool,
+}
+
+/// A hint on an error, before its words.
+#[derive(Debug)]
+pub struct Advice {
+    hint: Hint,
+    about: PathBuf,
+    code: Code,
+}
+
+impl Advice {
+    /// Whether a run that came to its end is all that it could advise.
+    pub fn is_of_connection(&self) -> bool {
+        self.code.is_of_connection()
+    }
 }
 
 impl Show {
-    /// What was typed, for hints; `new_target`: the destination was no directory when the run began.
-    pub fn typed(&self, new_target: bool) -> Typed<'_> {
-        let Show { verb, again, from_plan, owners_said, .. } = *self;
-        Typed { verb, again, line: &self.line, from_plan, owners_said, new_target }
+    /// What was typed, for hints.
+    pub fn typed(&self, new_target: NewTarget) -> Typed<'_> {
+        let Show { verb, again, from_plan, owners_said, at_source, .. } = *self;
+        Typed { verb, again, line: &self.line, from_plan, owners_said, new_target, at_source }
     }
 }
 
 impl Typed<'_> {
     /// What to do about an error, as a whole command where one does it.
     pub fn advice(&self, e: &Error) -> Option<String> {
-        let hint = match e.op {
+        self.hint(e).map(|advice| self.words(&advice))
+    }
+
+    /// Whether the other machine is to be heard before a command can be given.
+    pub fn waits(&self, advice: &Advice) -> bool {
+        !self.from_plan && self.new_target == NewTarget::Untold && advice.hint.is_of_target()
+    }
+
+    /// What to do about an error.
+    pub fn hint(&self, e: &Error) -> Option<Advice> {
+        let mut hint = match e.op {
             // No further option undoes what says whom things belong to.
             Op::SetOwnerOf | Op::KeepEveryOwner if self.owners_said && e.code.is_of_metadata() => {
                 Hint { words: OWNERS_OF_ROOT, add: None, made: Made::Nothing }
             }
+            // What was typed about programs was about those of the source's machine.
+            op if e.code == Code::NoPeer
+                && self.at_source
+                && !matches!(op, Op::StartBcmrOn | Op::PutBcmrOn) =>
+            {
+                Hint { words: DEPLOY_AT_SOURCE, add: None, made: Made::Nothing }
+            }
             _ => hint(self.verb, self.again, e)?,
         };
-        if self.from_plan {
-            return Some(advice_of_plan(&hint));
-        }
         // A special file that was named is refused before anything is made for it.
-        let is_named = e.code == Code::Special && self.line.iter().any(|word| Path::new(word) == e.path);
-        Some(advice(self.line, &e.path, self.again, self.new_target && !is_named, &hint))
+        if e.code == Code::Special && self.line.iter().any(|word| Path::new(word) == e.path) {
+            hint.made = Made::Nothing;
+        }
+        Some(Advice { hint, about: e.path.clone(), code: e.code })
+    }
+
+    /// The same in words.
+    pub fn words(&self, Advice { hint, about, .. }: &Advice) -> String {
+        if self.from_plan {
+            return advice_of_plan(hint);
+        }
+        advice(self.line, about, self.again, self.new_target, hint)
     }
 }
 
@@ -1163,7 +1210,7 @@ fn hex(hash: &[u8; 32]) -> String {
 }
 
 /// What a stopped run leaves, and the command that goes on.
-pub fn stopped(show: &Show, new_target: bool, s: &Summary, resumed: u64, took: Duration) -> String {
+pub fn stopped(show: &Show, new_target: NewTarget, s: &Summary, resumed: u64, took: Duration) -> String {
     let words = match (show.verb, show.again) {
         (Verb::Check, _) => "nothing was changed; to compare again, run",
         (Verb::Sessions, _) => "for the rest, run",
@@ -1171,9 +1218,9 @@ pub fn stopped(show: &Show, new_target: bool, s: &Summary, resumed: u64, took: D
         (_, Again::WithUpdate) => "what was copied is whole and stays; to go on, run",
         (_, Again::Same | Again::InPlace | Again::WithMerge) => "to go on, run",
     };
-    let command = command(&show.line, going_on(show.again, new_target), new_target);
-    show.voice
-        .line(&format!("stopped; {}\nhint: {words}: {command}", tally(show.verb, false, s, resumed, took)))
+    let hint = Hint { words, add: Some(Add::GoOn), made: Made::Maybe };
+    let hint = advice(&show.line, Path::new(""), show.again, new_target, &hint);
+    show.voice.line(&format!("stopped; {}\nhint: {hint}", tally(show.verb, false, s, resumed, took)))
 }
 
 /// The last line of `check`: what was found, and how files that both sides have were compared.
@@ -1414,9 +1461,10 @@ mod tests {
     #[test]
     fn a_hint_about_a_plan_is_about_the_command_that_made_it() {
         let line = ["b", "sync", "--apply", "p"].map(OsString::from);
-        let (verb, again, new_target) = (Verb::Sync, Again::Resume, false);
+        let (verb, again, new_target) = (Verb::Sync, Again::Resume, NewTarget::No);
         let owners_said = false;
-        let typed = Typed { verb, again, line: &line, from_plan: true, owners_said, new_target };
+        let at_source = false;
+        let typed = Typed { verb, again, line: &line, from_plan: true, owners_said, new_target, at_source };
         for (code, op, want) in [
             (Code::Limit, Op::Open, "or run the command that made the plan with -j1, and apply the new one"),
             (Code::NoSpace, Op::Write, "then run the command that made the plan, and apply the new one"),
@@ -1431,6 +1479,7 @@ mod tests {
         let e = |code, op| Error::ours(code, op, "x", Reason::Said.about(""));
         let typed = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
         let of = |verb, again, new, line: &str, e: &Error| {
+            let new = if new { NewTarget::Yes } else { NewTarget::No };
             hint(verb, again, e).map(|hint| advice(&typed(line), &e.path, again, new, &hint))
         };
         for (verb, again, new, line, e, want) in [

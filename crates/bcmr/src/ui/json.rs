@@ -585,7 +585,8 @@ mod tests {
             verb: Verb::Copy,
             again: Again::Same,
             line: &line,
-            new_target: false,
+            new_target: NewTarget::No,
+            at_source: false,
             from_plan: false,
             owners_said: false,
         };

@@ -20,7 +20,7 @@ use crate::ask::Answers;
 use crate::env;
 use crate::names;
 use crate::say;
-use crate::show::{Again, Far, Meter, Show, Verb};
+use crate::show::{Again, Far, Meter, NewTarget, Show, Verb};
 use bar::Bar;
 use bcmr_engine::error::{About, Code, Error, Note, Op, Reason};
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
@@ -245,11 +245,11 @@ impl Ui<'_> {
             sum.fetch_add(bytes.parse().unwrap_or(0), Ordering::Relaxed);
         }
         let screen = &mut *self.screen();
+        screen.clear();
         if let Event::NewTarget = event {
-            screen.plain.new_target = true;
+            screen.plain.event(self.show, event, &mut screen.out, &mut screen.err);
             return;
         }
-        screen.clear();
         if let Event::Failed(e) | Event::Warning(e) = &event {
             screen.losses.add(e);
         }
@@ -262,7 +262,7 @@ impl Ui<'_> {
         if self.show.json {
             let is_item = matches!(event, Event::Item { .. });
             if !is_item || self.show.items {
-                let typed = self.show.typed(screen.plain.new_target);
+                let typed = self.show.typed(screen.plain.new_target(self.show));
                 screen.out.line(&json::event(&typed, &event));
             }
             if matches!(event, Event::Failed(_) | Event::Warning(_)) {
@@ -456,6 +456,7 @@ impl<'a> Ui<'a> {
         let (show, took) = (self.show, self.began.elapsed());
         let screen = &mut *self.screen();
         screen.end_progress();
+        screen.plain.over(show, result.is_ok(), &mut screen.err);
         let result = match result {
             Err(e) if self.comes_of_a_stop(&e) => Ok(Summary { cancelled: true, ..Summary::default() }),
             other => other,
@@ -489,7 +490,9 @@ impl<'a> Ui<'a> {
                 let (failed, codes) = std::mem::take(&mut screen.failed);
                 let summary = Summary { failed, codes, ..Summary::default() };
                 if show.json {
-                    screen.out.line(&json::event(&show.typed(screen.plain.new_target), &Event::Failed(e)));
+                    screen
+                        .out
+                        .line(&json::event(&show.typed(screen.plain.new_target(show)), &Event::Failed(e)));
                 } else {
                     screen.plain.trouble(show, &e, &say::error(show.voice, &e), &mut screen.err);
                 }
@@ -578,7 +581,8 @@ impl<'a> Ui<'a> {
             specials: screen.losses.specials(),
             lost: screen.losses.take(),
             limit: limit::of(&times),
-            proof: proof.map(|words| say::proof(&words, screen.plain.new_target)),
+            proof: proof
+                .map(|words| say::proof(&words, screen.plain.new_target(self.show) == NewTarget::Yes)),
         }
     }
 
@@ -631,7 +635,7 @@ impl<'a> Ui<'a> {
         screen.out.flush();
         let reused = self.reused();
         if s.cancelled {
-            screen.err.line(&say::stopped(show, screen.plain.new_target, s, reused, took));
+            screen.err.line(&say::stopped(show, screen.plain.new_target(show), s, reused, took));
             return;
         }
         let done = s.files + s.dirs + s.others;
@@ -654,7 +658,8 @@ impl<'a> Ui<'a> {
             }
         }
         // Asked for once more, the same words would mean a place inside.
-        let made = screen.plain.new_target && s.dirs > 0 && s.failed == 0 && !show.dry_run;
+        let made =
+            screen.plain.new_target(show) == NewTarget::Yes && s.dirs > 0 && s.failed == 0 && !show.dry_run;
         if made && show.again == Again::Resume && (show.verbose || show.watched) {
             screen.err.line(&format!("hint: {}", say::finished(show)));
         }
@@ -697,6 +702,8 @@ pub mod tests {
             signs: crate::show::Signs { taskbar: false, title: false, reflows: true },
             collide: bcmr_engine::policy::Collide::Replace,
             far: crate::show::Far::Nowhere,
+            at_source: false,
+            guessed_there: false,
             proof: |_| None,
             report: None,
             itemized: None,

@@ -5,8 +5,8 @@
 use super::tree::{self, Difference};
 use super::writer::Sink;
 use crate::names;
-use crate::say::{self, words};
-use crate::show::{Show, Verb};
+use crate::say::{self, Advice, words};
+use crate::show::{NewTarget, Show, Verb};
 use bcmr_engine::error::{Code, Error, Reason};
 use bcmr_engine::event::{Change, Event, Summary, Unfinished};
 use std::os::unix::ffi::OsStringExt;
@@ -34,8 +34,12 @@ pub struct Plain {
     unfinished: Vec<Unfinished>,
     /// What `--fast` assumes was said.
     noted: bool,
-    /// The destination was no directory when the run began.
-    pub new_target: bool,
+    /// The destination is new.
+    is_new: bool,
+    /// Nothing more is heard of it; `true`: had it been new, that would have been told.
+    over: Option<bool>,
+    /// Hints whose command depends on that.
+    waiting: Vec<Advice>,
 }
 
 impl Plain {
@@ -73,7 +77,10 @@ impl Plain {
                     err.line(&say::engine(show.voice, &engine));
                 }
             }
-            Event::NewTarget => self.new_target = true,
+            Event::NewTarget => {
+                self.is_new = true;
+                self.tell_waiting(show, err);
+            }
             Event::Note(note) => {
                 // What a person may want back is told unasked.
                 if show.verbose
@@ -93,10 +100,39 @@ impl Plain {
         err.line(line);
         if !show.quiet
             && !self.hinted.contains(&e.code)
-            && let Some(hint) = show.typed(self.new_target).advice(e)
+            && let Some(advice) = show.typed(self.new_target(show)).hint(e)
         {
             self.hinted.push(e.code);
-            err.line(&format!("hint: {hint}"));
+            self.waiting.push(advice);
+            self.tell_waiting(show, err);
+        }
+    }
+
+    /// Whether the destination is new, as far as it is known.
+    pub fn new_target(&self, show: &Show) -> NewTarget {
+        match (self.is_new, self.over) {
+            (true, _) => NewTarget::Yes,
+            (false, Some(true)) => NewTarget::No,
+            (false, _) if show.guessed_there => NewTarget::Untold,
+            (false, _) => NewTarget::No,
+        }
+    }
+
+    /// The run is over. `heard`: the other machine has told all that it had to tell; what was lost meanwhile did no harm.
+    pub fn over(&mut self, show: &Show, heard: bool, err: &mut Sink) {
+        self.over = Some(heard);
+        self.waiting.retain(|advice| !(heard && advice.is_of_connection()));
+        self.tell_waiting(show, err);
+    }
+
+    fn tell_waiting(&mut self, show: &Show, err: &mut Sink) {
+        let typed = show.typed(self.new_target(show));
+        for advice in std::mem::take(&mut self.waiting) {
+            if self.over.is_none() && typed.waits(&advice) {
+                self.waiting.push(advice);
+            } else {
+                err.line(&format!("hint: {}", typed.words(&advice)));
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use crate::common::remote::Far;
 use crate::common::{
     BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, in_slice, is_root, mkfifo, names, noise, skipped,
 };
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -146,6 +147,36 @@ fn after_a_lost_connection() {
         let to = if there { dst.join("many") } else { dst.clone() };
         assert_same(&src, &to, CONTENT);
         assert_eq!(names(&dst).len(), if there { 1 } else { 4 }, "{put} {there}: {}", ran.err);
+    }
+}
+
+/// What the sending side fails at is known before the other one has told whether the destination is new: the hint waits for
+/// that, and its command means the same tree.
+#[test]
+fn after_an_upload_that_was_not_whole() {
+    for (there, json) in [(false, false), (true, false), (false, true)] {
+        let tmp = Tmp::new();
+        tmp.file("s/sub/f", "F");
+        mkfifo(&tmp.p("s/p"));
+        if there {
+            tmp.dir("new");
+        }
+        let far = Far::pipe();
+        let line = far.bcmr("copy").args(["-r"]).args(json.then_some("--json")).cwd(tmp.path());
+        let ran = line.args([OsStr::new("s"), &far.at(tmp.p("new"))]).run().code(1);
+        let home = far.home();
+        let env = [("FAR_HOME", home.to_str().unwrap()), ("FAR_RUN", ""), ("FAR_ARGS", "")];
+        if json {
+            // What is told at once may be told before it is known.
+            let is_brief =
+                ran.out.contains("the same command with --archive; and with -T, if the destination was new");
+            assert!(is_brief || ran.out.contains(" -T\""), "{}", ran.out);
+            continue;
+        }
+        follow(&ran.err, tmp.path(), &env);
+        let to = if there { tmp.p("new/s") } else { tmp.p("new") };
+        assert_same(&tmp.p("s"), &to, CONTENT);
+        assert_eq!(names(&tmp.p("new")).len(), if there { 1 } else { 2 }, "{}", ran.err);
     }
 }
 

@@ -261,6 +261,13 @@ fn a_bcmr_is_looked_for_on_the_machine_that_lacks_it() {
         assert!(bare.err.contains(&format!("'{host}'")) && bare.err.contains("--bootstrap"), "{}", bare.err);
         assert!(!tmp.p("d").exists() && !is_put("one") && !is_put("two"));
     }
+    // What is typed here says nothing of how the source's machine reaches the other one.
+    place(&["two"]);
+    tmp.file("one/bcmr/config.toml", format!("ssh = {ssh:?}\n"));
+    let ran = relayed(&far, "copy", "--via-source -V", &tmp, ("s", "d")).run().code(1);
+    assert!(!ran.err.contains("--bootstrap"), "{}", ran.err);
+    ran.says("hint: bcmr deploy two puts one there, if it is run on the source's machine");
+    assert!(!tmp.p("d").exists() && !is_put("two"));
     place(&["one"]);
     relayed(&far, "copy", "--bootstrap", &tmp, ("s", "d")).run().ok();
     assert!(is_put("one") && !is_put("two"));

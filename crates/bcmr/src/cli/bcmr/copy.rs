@@ -236,7 +236,7 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     let onward = onward(&places, &a.connect, Some(&a.remote), a.resume.fast, config)?;
     let reach = reach(&a.connect, Some(&a.remote), a.resume.fast, &host, config)?;
     let far = if places.is_put() { Far::To(reach.way.plane) } else { Far::From(reach.way.plane) };
-    let show = Show { far, ..show };
+    let show = Show { far, guessed_there: places.guessed_there(), ..show };
     let unkept = lost_over_scp(a);
     let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
     let (dated, state, plan) = (None, None, SyncPlan::None);

@@ -86,7 +86,7 @@ pub fn remote(a: &MoveArgs, places: Places, config: &Config, env: &Env) -> Resul
         checkpoint_bytes: CopyPolicy::MIRROR_CHECKPOINT_BYTES,
         ..policy
     };
-    let show = Show { far, again: Again::Same, ..show };
+    let show = Show { far, guessed_there: places.guessed_there(), again: Again::Same, ..show };
     let (purpose, unkept) = (Purpose::Copy, vec!["move"]);
     let (names, manifest, dated, state, plan) = (None, None, None, None, SyncPlan::None);
     let store = store::of_downloads(config, env)?;

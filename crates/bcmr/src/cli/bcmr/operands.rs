@@ -114,6 +114,16 @@ impl Places {
         matches!(self, Places::Put { .. } | Places::Between { .. })
     }
 
+    /// Whether the machine that it goes to sees if the destination is a directory.
+    pub fn guessed_there(&self) -> bool {
+        match self {
+            Places::Put { target, .. } | Places::Between { target, .. } => {
+                matches!(target(PathBuf::new()), Target::Guess(_))
+            }
+            Places::Here | Places::Get { .. } => false,
+        }
+    }
+
     /// The other machine.
     pub fn address(&self) -> Option<&Address> {
         match self {

@@ -116,6 +116,8 @@ pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, en
         verify: Verify::Off,
         collide: Collide::Replace,
         far: Far::Nowhere,
+        at_source: env.at_source,
+        guessed_there: false,
         proof: |_| None,
         report: None,
         itemized: None,

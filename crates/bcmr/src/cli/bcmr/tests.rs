@@ -259,6 +259,7 @@ fn env() -> Env {
         no_color: false,
         taskbar: false,
         reflows: true,
+        at_source: false,
         ignored_signals: 0,
         now: 0,
         home: "/home/me".into(),
