@@ -7,7 +7,7 @@ use super::{
     Append, Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Kernel, Phases, Placement,
     SealedDir, Side, changed, seal, tee, uncached,
 };
-use crate::blocks::{BLOCK_BYTES, aligned, in_pieces};
+use crate::blocks::{BLOCK_BYTES, aligned, blocks_of, fill_block, in_pieces, whole_hash};
 use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
 use crate::held_stat;
@@ -421,7 +421,11 @@ impl Phases for Sys {
         // What stays was compared with what came, and nothing was written.
         let written = |j: &&mut Job<'_, Sys>| j.fault.is_none() && !matches!(j.body, Body::Kept);
         for job in jobs.iter_mut().filter(written) {
-            if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
+            if job.body.is_file() && job.hash.is_none() {
+                // Nothing to hold it against is no proof.
+                let note = Reason::NoBlocksToMerge;
+                job.fault = Some(Fault::ours(Side::Dest, Op::Verify, Code::Io, note));
+            } else if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
                 let cache = if job.leave.is_some() { uncached::cache_of(file) } else { Cache::Keep };
                 let proved = match &job.body {
                     _ if job.read_back => tee::ends_at(file, job.bytes, how),
@@ -768,7 +772,7 @@ impl Sys {
             Body::Wire(source) => {
                 job.rung = Some(Rung::ReadWrite);
                 if let Some(append) = job.append {
-                    job.bytes = append_from(*source, dst, append, job.info.size, how)?;
+                    (job.bytes, job.hash) = append_from(*source, dst, append, job.info.size, how)?;
                 } else {
                     let (bytes, hash) = tee::receive(*source, &job.info, dst, how, stream, preallocate)?;
                     (job.bytes, job.hash) = (bytes, hash);
@@ -882,22 +886,56 @@ fn append_from(
     append: Append,
     size: u64,
     how: &Fill<'_>,
-) -> Result<u64, Fault> {
+) -> Result<(u64, Option<blake3::Hash>), Fault> {
     let receive = |e| Fault::os(Side::Source, Op::Receive, e);
-    let blocks = if append.proved { append.at / BLOCK_BYTES } else { 0 };
+    let before = append.at / BLOCK_BYTES;
     let go_on = |_: u64| (how.observe)(0);
-    if !tee::same_blocks_among(source, dst, 0..blocks, size, &go_on)? {
+    if append.proved && !tee::same_blocks_among(source, dst, 0..before, size, &go_on)? {
         return Err(tee::not_its_beginning());
     }
-    let proved = if append.proved { blocks * BLOCK_BYTES } else { append.at };
-    source.start(proved).map_err(receive)?;
-    let rest = |at: u64, room: &mut [u8]| source.read_at(at, room).map_err(receive);
-    tee::begins_with_from(dst, proved, append.at, &rest, &|| go_on(0))?;
+    let mut values = Vec::new();
+    for block in (0..before).filter(|_| how.hash) {
+        values.push(source.value(block, size)?);
+        if !go_on(0) {
+            return Err(Fault::interrupted());
+        }
+    }
+    let from = if append.proved || how.hash { before * BLOCK_BYTES } else { append.at };
+    source.start(from).map_err(receive)?;
     (how.observe)(append.at);
-    in_pieces(append.at..size, aligned().all(), rest, |at, piece| {
-        read_write::write_full(dst, at, piece).map_err(dest(Op::AppendTo))?;
-        if (how.observe)(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
-    })
+    let read = |at: u64, room: &mut [u8]| source.read_at(at, room).map_err(receive);
+    let put = |at: u64, piece: &[u8]| {
+        let kept = append.at.saturating_sub(at).min(piece.len() as u64);
+        let (there, new) = piece.split_at_checked(kept as usize).unwrap_or_default();
+        if append.proved && kept > 0 {
+            let source = |from: u64, room: &mut [u8]| Ok(slice_at(there, from - at, room));
+            tee::begins_with_from(dst, at, at + kept, &source, &|| go_on(0))?;
+        }
+        read_write::write_full(dst, at + kept, new).map_err(dest(Op::AppendTo))?;
+        if (how.observe)(new.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
+    };
+    let mut room = aligned();
+    if !how.hash {
+        return Ok((in_pieces(from..size, room.all(), read, put)?, None));
+    }
+    let mut alone = None;
+    for block in before..blocks_of(size) {
+        let start = block * BLOCK_BYTES;
+        let range = start..(start + BLOCK_BYTES).min(size);
+        let mut fill = || fill_block(range.clone(), true, &mut room, read, put, &|_| true);
+        let differs = |cv| source.claimed(block).is_some_and(|claimed| claimed != cv);
+        let (mut cv, mut first) = fill()?;
+        if differs(cv) && source.again(block) {
+            (cv, first) = fill()?;
+        }
+        if differs(cv) {
+            return Err(source.differs(block));
+        }
+        values.push(cv);
+        alone = alone.or(first);
+    }
+    let hash = if size <= BLOCK_BYTES { alone } else { whole_hash(&values, size) };
+    Ok((size, hash))
 }
 
 impl Bytes for OwnedFd {

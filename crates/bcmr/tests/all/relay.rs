@@ -38,6 +38,41 @@ fn plant(tmp: &Tmp) {
     mkfifo(&tmp.p("s/fifo"));
 }
 
+/// `-V` holds all of a file that was added to against the source, whichever way it comes.
+#[test]
+fn what_is_added_to_is_verified_on_every_way() {
+    let far = Far::pipe();
+    for bytes in [15_000, 4 << 20, (9 << 20) + 5] {
+        for flags in ["-a", "--append=size"] {
+            for is_wrong in [false, true] {
+                let tmp = Tmp::new();
+                let content = noise(3, bytes);
+                tmp.file("s", &content);
+                let mut there = content[..bytes / 3 * 2].to_vec();
+                there[9] ^= u8::from(is_wrong);
+                let (here, on) =
+                    (|name: &str| tmp.p(name).display().to_string(), |host, name| on(host, &tmp.p(name)));
+                for ends in [
+                    [here("s"), on("two", "d")],
+                    [on("one", "s"), here("d")],
+                    [on("one", "s"), on("two", "d")],
+                ] {
+                    tmp.file("d", &there);
+                    let about = format!("{bytes} {flags} {ends:?} wrong: {is_wrong}");
+                    let ran = far.bcmr("copy").args(format!("{flags} -V").split(' ')).args(&ends).run();
+                    let want = match (is_wrong, flags) {
+                        (false, _) => 0,
+                        (true, "-a") => 8,
+                        (true, _) => 4,
+                    };
+                    assert_eq!(ran.code, want, "{about}: {ran:?}");
+                    assert!(is_wrong || fs::read(tmp.p("d")).unwrap() == content, "{about}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_mirror_of_everything_and_the_next_day() {
     for flags in ["", "--checksum --compress=lz4", "-V --bwlimit=1G"] {
