@@ -274,6 +274,8 @@ impl RelayRun<'_> {
         // The other side writes to what it leads to, as in a copy from its own users.
         let why = match kind_of(true)? {
             Some(message::Kind::Dir) => Reason::LinkMayBeTheirs,
+            // A move takes the link's own place.
+            _ if self.policy.leaving.goes() => return Ok(()),
             _ => Reason::LinkWouldBeFollowed,
         };
         Err(Error::ours(Code::Refused, Op::CopyInto, shown_path(self.to, target.path()), why))

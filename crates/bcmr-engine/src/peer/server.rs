@@ -581,7 +581,9 @@ impl Serving {
                 let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(peer.agreed.features));
                 let target = target_of(target, self.path(path));
                 // Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
-                let links = if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
+                // Nor in a move, which gives a name and touches nothing that another one leads to.
+                let is_itself = self.reach.is_confined() || policy.leaving.goes();
+                let links = if is_itself { DestLink::Itself } else { DestLink::Through };
                 if self.reach.is_confined() && policy.follow_destination == FollowDestination::Always {
                     let note = Reason::ServerFollowsNoLink;
                     return Err(Error::ours(Code::Unsupported, Op::CopyTo, target.path(), note));

@@ -86,6 +86,25 @@ fn everything_goes_and_is_there() {
     }
 }
 
+/// A move gives a name: what a link at the destination leads to stays as it is, whichever machine it is on.
+#[test]
+fn a_link_at_the_destination_is_replaced() {
+    for way in WAYS {
+        for (to, flags) in [("elsewhere", ""), ("elsewhere", "-T"), ("nowhere", ""), ("elsewhere", "-f")] {
+            let (far, tmp) = (Far::pipe(), Tmp::new());
+            tmp.file("s", "new");
+            tmp.file("elsewhere", "old");
+            symlink(to, tmp.p("d")).unwrap();
+            moves(&far, way, flags, &tmp, ("s", "d")).run().ok();
+            let about = format!("{way:?} {to} {flags}");
+            assert!(!tmp.p("s").exists() && !tmp.p("nowhere").exists(), "{about}");
+            assert!(fs::symlink_metadata(tmp.p("d")).unwrap().is_file(), "{about}");
+            assert_eq!(fs::read(tmp.p("d")).unwrap(), b"new", "{about}");
+            assert_eq!(fs::read(tmp.p("elsewhere")).unwrap(), b"old", "{about}");
+        }
+    }
+}
+
 /// A large directory is more than is remembered at once; one file after the other needs no directory.
 #[test]
 fn many_go_as_few_do() {
