@@ -605,6 +605,7 @@ Reason {
     FromRun = 830,
     AddedToAnother = 890,
     KeepsNothing = 891,
+    LinkOfTheSystem = 897,
     ReceiptCutOff = 900,
 }}
 

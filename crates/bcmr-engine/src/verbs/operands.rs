@@ -19,7 +19,7 @@ use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{self, Info, Kind};
 use fastcopy::process::effective_user;
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -565,11 +565,37 @@ pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLi
             let (dir, name) = match (links, info.kind) {
                 (DestLink::Through, Kind::File) => through(dir, name)?,
                 (DestLink::Through, Kind::Dir) if *slash => through(dir, name)?,
+                (DestLink::Received, _) => {
+                    guard_system_link(dir, name)?;
+                    (dir.clone(), name.clone())
+                }
                 _ => (dir.clone(), name.clone()),
             };
             Dest::Named { dir, name }
         }
     })
+}
+
+/// Refuses a link that a copy from another machine would replace, and that leads to a device, FIFO or socket, or to a name that
+/// the kernel makes up, as `/dev/stdout` does: it is the system's, and who types it means what it leads to.
+fn guard_system_link(at: &Place, name: &NameBuf) -> Result<()> {
+    let path = || at.node.join(name.as_name());
+    let own = at.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, path(), e))?;
+    if own.is_none_or(|own| own.kind != Kind::Link) {
+        return Ok(());
+    }
+    let leads_to_special = at.dir.stat_following(name.as_name()).is_ok_and(|there| there.kind.is_special());
+    let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os(Op::ReadLink, path(), e))?;
+    let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
+    // Where that is nowhere, or no name, it is no name of the kernel's.
+    let is_made_up = typed(to).is_ok_and(|to| {
+        let above = open_parent(&Reach::Anywhere, to.path, &at.node.path().join(&to.parent));
+        above.is_ok_and(|above| meta::is_pseudo(&above).unwrap_or(false))
+    });
+    if leads_to_special || is_made_up {
+        return Err(Error::ours(Code::Refused, Op::CopyTo, path(), Reason::LinkOfTheSystem));
+    }
+    Ok(())
 }
 
 /// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the

@@ -348,6 +348,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::LinkOfAnotherUser => {
             "it is another user's symbolic link, in a directory where everybody may put one: name what it leads to"
         }
+        Reason::LinkOfTheSystem => {
+            "it is a symbolic link to a device, FIFO or socket, or into /proc, and what comes from another machine does not replace it"
+        }
         Reason::TargetOfSeveralNoDirectory => "the target of several sources is not a directory",
         Reason::TargetNoDirectory => "the target is not a directory",
         Reason::WouldWriteThroughLink => "not writing through a dangling symbolic link",
