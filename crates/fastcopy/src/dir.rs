@@ -177,10 +177,11 @@ fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits & 0o7777)
 }
 
-/// `open(O_WRONLY | O_NOCTTY)`: what is there, to write into; makes no name. Waits, as the kernel does, until a
-/// FIFO has a reader.
-pub fn open_to_write(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+/// `open(O_WRONLY | O_NOCTTY)`: what is there, which is of this kind, to write into; makes no name. A FIFO with
+/// `O_NONBLOCK`: without a reader it is ENXIO. A device is waited for, as the kernel does.
+pub fn open_to_write(path: &Path, kind: Kind) -> io::Result<OwnedFd> {
+    let block = if kind == Kind::Fifo { OFlags::NONBLOCK } else { OFlags::empty() };
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC | block;
     retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
 }
 

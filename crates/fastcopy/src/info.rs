@@ -55,6 +55,11 @@ impl Kind {
     pub fn is_special(self) -> bool {
         !matches!(self, Kind::File | Kind::Dir | Kind::Link)
     }
+    /// What is read or written as it comes, and keeps nothing: a FIFO or a character device.
+    #[must_use]
+    pub fn is_stream(self) -> bool {
+        matches!(self, Kind::Fifo | Kind::CharDevice)
+    }
     /// A character or block device.
     #[must_use]
     pub fn is_device(self) -> bool {

@@ -148,7 +148,7 @@ fn stream(src: &OwnedFd, dst: &OwnedFd, scratch: &mut Scratch) -> Result<Copied,
         if n == 0 {
             return Ok(Copied { bytes, holes: 0, rung: Rung::ReadWrite });
         }
-        write_stream(dst, &buf[..n]).map_err(failed("write target"))?;
+        write_stream(dst, &buf[..n], &|| true).map_err(failed("write target"))?;
         bytes += n as u64;
     }
 }

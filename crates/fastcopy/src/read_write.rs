@@ -5,10 +5,15 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::page_cache::{self, Cache};
+use crate::poll;
+
+/// How often it is asked whether to go on while there is no room.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// `pread(fd, buf, off)`, one call: some bytes at `off`, 0 at the end of the file. EINTR is retried.
 ///
@@ -220,16 +225,23 @@ pub fn write_full_as(fd: impl AsFd, off: u64, buf: &[u8], cache: Cache) -> io::R
 /// `write(fd, buf)` at the descriptor's own position until all of `buf` is written: for targets without positions,
 /// such as a pipe or a terminal.
 ///
+/// Where the descriptor does not block and there is no room (EAGAIN), room is waited for as long as `go_on` says so. Returns
+/// whether all was written.
+///
 /// # Errors
 /// As [`write_full`].
-pub fn write_stream(fd: impl AsFd, mut buf: &[u8]) -> io::Result<()> {
+pub fn write_stream(fd: impl AsFd, mut buf: &[u8], go_on: &dyn Fn() -> bool) -> io::Result<bool> {
     while !buf.is_empty() {
-        match retry_on_intr(|| rustix::io::write(&fd, buf))? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            n => buf = &buf[n..],
+        match rustix::io::write(&fd, buf) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => buf = &buf[n..],
+            Err(Errno::INTR | Errno::AGAIN) if !go_on() => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => drop(poll::writable(fd.as_fd(), LOOK)?),
+            Err(e) => return Err(e.into()),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// `fallocate(fd, FALLOC_FL_KEEP_SIZE, off, len)`: blocks for a range, the visible length unchanged.
@@ -327,9 +339,34 @@ mod tests {
     #[test]
     fn stdout_of_a_pipe_takes_a_stream() {
         let (r, w) = rustix::pipe::pipe().unwrap();
-        write_stream(&w, b"xyz").unwrap();
+        assert!(write_stream(&w, b"xyz", &|| false).unwrap());
         let mut buf = [0; 8];
         assert_eq!(rustix::io::read(&r, &mut buf).unwrap(), 3);
         assert!(write_full(&w, 0, b"xyz").is_err(), "a pipe has no positions");
+    }
+
+    #[test]
+    fn a_pipe_that_is_full_is_waited_for_as_long_as_one_wants() {
+        let (r, w) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let content: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
+        assert!(!write_stream(&w, &content, &|| false).unwrap(), "more than a pipe takes");
+        let (mut got, mut buf) = (Vec::new(), vec![0; 1 << 16]);
+        let drain = |got: &mut Vec<u8>, buf: &mut [u8]| {
+            while let Ok(n @ 1..) = rustix::io::read(&r, &mut *buf) {
+                got.extend_from_slice(&buf[..n]);
+            }
+        };
+        drain(&mut got, &mut buf);
+        assert_eq!(content[..got.len()], got);
+        got.clear();
+        let got = std::sync::Mutex::new((got, buf));
+        let reads = || {
+            let (got, buf) = &mut *got.lock().unwrap();
+            drain(got, buf);
+            true
+        };
+        assert!(write_stream(&w, &content, &reads).unwrap());
+        reads();
+        assert!(got.into_inner().unwrap().0 == content);
     }
 }

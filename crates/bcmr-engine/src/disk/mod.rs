@@ -7,6 +7,7 @@ pub(crate) mod changed;
 pub(crate) mod compare;
 #[cfg(test)]
 pub(crate) mod model;
+pub(crate) mod reader;
 pub(crate) mod ring;
 pub(crate) mod seal;
 pub(crate) mod sys;
@@ -257,6 +258,11 @@ impl<'a, D: Files> Job<'a, D> {
         }
     }
 
+    /// Whether it goes into a FIFO or a character device that is there, which keeps nothing of it and stays what it is.
+    pub(crate) fn is_into_stream(&self) -> bool {
+        matches!(self.place, Placement::There) && self.there.is_some_and(|there| there.kind.is_stream())
+    }
+
     /// Its name as of now.
     pub(crate) fn name_now(&self) -> Name<'_> {
         match &self.place {
@@ -283,6 +289,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) dev: u64,
     /// Told of every stretch of bytes; `false` means stop.
     pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
+    /// Whether the reader of a FIFO, and room in it, is waited for any longer.
+    pub(crate) waits: &'a (dyn Fn() -> bool + Sync),
     /// Where it is counted how long each phase takes.
     pub(crate) work: Option<&'a WorkParts>,
 }
@@ -488,8 +496,15 @@ pub(crate) trait Files: Dirs {
 /// The phases of a batch.
 pub(crate) trait Phases: Files {
     /// Makes every job's file, link or special under the name it has now; files without names in `apart`, where there is
-    /// such a directory.
-    fn stage(&self, dir: &Self::Dir, apart: Option<&Self::Dir>, jobs: &mut [Job<'_, Self>], keep: &Keep);
+    /// such a directory. `waits` says whether the reader of a FIFO that is there is waited for any longer.
+    fn stage(
+        &self,
+        dir: &Self::Dir,
+        apart: Option<&Self::Dir>,
+        jobs: &mut [Job<'_, Self>],
+        keep: &Keep,
+        waits: &dyn Fn() -> bool,
+    );
     /// Fills files with their content; notices a source that changed meanwhile.
     fn fill(&self, hand: &mut Self::Hand, jobs: &mut [Job<'_, Self>], how: &Fill<'_>);
     /// Reads back what landed and compares.

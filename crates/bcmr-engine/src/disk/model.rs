@@ -42,6 +42,7 @@ pub(crate) const PLAIN: Fill<'static> = Fill {
     changing: Changing::Refused,
     dev: DEV,
     observe: &|_| true,
+    waits: &|| true,
     work: None,
 };
 
@@ -1024,7 +1025,14 @@ impl Files for Model {
 }
 
 impl Phases for Model {
-    fn stage(&self, dir: &Handle, apart: Option<&Handle>, jobs: &mut [Job<'_, Model>], _: &Keep) {
+    fn stage(
+        &self,
+        dir: &Handle,
+        apart: Option<&Handle>,
+        jobs: &mut [Job<'_, Model>],
+        _: &Keep,
+        _: &dyn Fn() -> bool,
+    ) {
         each(jobs, |job| self.stage_one(dir, apart, job));
     }
 

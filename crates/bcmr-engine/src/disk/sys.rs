@@ -5,7 +5,7 @@
 use super::ring::{Rings, WorkerRings};
 use super::{
     Append, Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Kernel, Phases, Placement,
-    SealedDir, Side, changed, seal, tee, uncached,
+    SealedDir, Side, changed, reader, seal, tee, uncached,
 };
 use crate::blocks::{BLOCK_BYTES, aligned, blocks_of, fill_block, in_pieces, whole_hash};
 use crate::error::{Code, Op, Reason};
@@ -389,10 +389,17 @@ impl Files for Sys {
 }
 
 impl Phases for Sys {
-    fn stage(&self, dir: &Dir, apart: Option<&Dir>, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
+    fn stage(
+        &self,
+        dir: &Dir,
+        apart: Option<&Dir>,
+        jobs: &mut [Job<'_, Sys>],
+        keep: &Keep,
+        go_on: &dyn Fn() -> bool,
+    ) {
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
             let mode = seal::birth_mode(job, keep);
-            if let Err(fault) = make(dir, apart, job, mode, keep) {
+            if let Err(fault) = make((dir, apart), job, mode, keep, go_on) {
                 job.fault = Some(fault);
             }
         }
@@ -450,13 +457,14 @@ impl Phases for Sys {
 
     fn seal(&self, hand: &mut Hand, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
         let mut births = seal::Births::default();
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+        // What is a stream belongs to the system: it keeps mode, owner and times.
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none() && !j.is_into_stream()) {
             seal::job(&mut hand.xattr, &mut births, dir, job, keep);
         }
     }
 
     fn sync(&self, jobs: &mut [Job<'_, Sys>]) {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none() && !j.is_into_stream()) {
             if let Some(file) = &job.file
                 && let Err(e) = sync::all(file)
             {
@@ -588,11 +596,17 @@ fn merge(from: &Dir, to: &Dir, only_new: bool, synced: &mut bool) -> io::Result<
     merged
 }
 
-fn make(dir: &Dir, apart: Option<&Dir>, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(), Fault> {
+fn make(
+    (dir, apart): (&Dir, Option<&Dir>),
+    job: &mut Job<'_, Sys>,
+    mode: u32,
+    keep: &Keep,
+    go_on: &dyn Fn() -> bool,
+) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
         Body::File(_) | Body::Bytes(_) | Body::Wire(_) if matches!(job.place, Placement::There) => {
-            let file = match open_there(dir, job) {
+            let file = match open_there(dir, job, go_on) {
                 Err(e) if job.force && Code::of(&e) != Code::NotFound => {
                     // As without `--inplace`: the name has the old file or the new one at any time.
                     let note = Reason::NoNameForStage;
@@ -603,7 +617,7 @@ fn make(dir: &Dir, apart: Option<&Dir>, job: &mut Job<'_, Sys>, mode: u32, keep:
                     job.staged = true;
                     return Ok(());
                 }
-                opened => opened.map_err(dest(Op::OpenForWriting))?,
+                opened => opened.map_err(dest(Op::OpenForWriting))?.ok_or_else(Fault::interrupted)?,
             };
             let info = Info::of(&file).map_err(dest(Op::Stat))?;
             if info.kind == Kind::Dir {
@@ -682,15 +696,19 @@ fn hold(dir: &Dir, job: &mut Job<'_, Sys>) -> Result<(), Fault> {
 }
 
 /// What is there, to be written into. A file or a disk is opened for reading as well where that is allowed, as `-V` reads
-/// it back; a FIFO must not be, or we would be our own reader.
-fn open_there(dir: &Dir, job: &Job<'_, Sys>) -> io::Result<OwnedFd> {
+/// it back; a FIFO must not be, or we would be our own reader. `None`: `go_on` did not want to wait for one.
+fn open_there(dir: &Dir, job: &Job<'_, Sys>, go_on: &dyn Fn() -> bool) -> io::Result<Option<OwnedFd>> {
     if job.there.is_some_and(|t| matches!(t.kind, Kind::File | Kind::BlockDevice)) {
         match dir.open_read_write(job.name) {
             Err(e) if e.raw_os_error() == Some(errno::EACCES) && !job.append.is_some_and(|a| a.proved) => {}
-            other => return other,
+            other => return other.map(Some),
         }
     }
-    dir.open_existing(job.name)
+    let open = || dir.open_existing(job.name);
+    if job.there.is_some_and(|there| there.kind == Kind::Fifo) {
+        return reader::awaited(open, go_on);
+    }
+    open().map(Some)
 }
 
 impl Sys {
@@ -878,8 +896,9 @@ fn slice_at(bytes: &[u8], at: u64, room: &mut [u8]) -> usize {
     n
 }
 
-/// Adds what is missing behind what is there, piece by piece. Returns the length of the whole. Of what is there, whole
-/// blocks are proved by hashes that each side makes; the rest of it crosses once more and is compared.
+/// Adds what is missing behind what is there, piece by piece. Returns the length of the whole, and its hash where that is
+/// wanted. Of what is there, whole blocks are known by hashes that each side makes, or the source alone where they are not to be
+/// proved; the rest of it crosses once more.
 fn append_from(
     source: &dyn Bytes,
     dst: &OwnedFd,

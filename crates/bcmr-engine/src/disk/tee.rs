@@ -209,6 +209,15 @@ fn hash_hole(
     Ok(())
 }
 
+/// Writes into what takes bytes one after the other; where it has no room for more, `waits` says whether to wait for it.
+fn in_order(to: impl AsFd, bytes: &[u8], waits: &dyn Fn() -> bool) -> Result<(), Fault> {
+    match write_stream(to, bytes, waits) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Fault::interrupted()),
+        Err(e) => Err(Fault::os(Side::Dest, Op::Write, e)),
+    }
+}
+
 /// Copies all of `from` to `to` and hashes it.
 pub(super) fn copy(
     from: &Source<'_>,
@@ -254,7 +263,7 @@ pub(super) fn copy(
             hasher.update(bytes);
             ends_in_hole = sparse == Sparse::Always && is_zero(bytes);
             if stream {
-                write_stream(to.fd, bytes).map_err(write)?;
+                in_order(to.fd, bytes, &|| observe(0))?;
             } else if !ends_in_hole {
                 write_full_as(to.fd, at, bytes, cache).map_err(write)?;
             }
@@ -317,9 +326,10 @@ pub(super) fn receive(
             source.read_at(at, room).map_err(|e| Fault::os(Side::Source, Op::Receive, e))
         };
         let write = |holes: bool, at, piece: &[u8]| {
-            let written = if stream {
-                write_stream(to, piece)
-            } else if holes {
+            if stream {
+                return in_order(to, piece, how.waits);
+            }
+            let written = if holes {
                 around_zeros(at, piece, |at, run| write_full(to, at, run))
             } else {
                 write_full(to, at, piece)
@@ -380,7 +390,7 @@ pub(super) fn write_whole(
         && (how.sparse == Sparse::Always
             || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
     if stream {
-        write_stream(to, bytes).map_err(write)?;
+        in_order(to, bytes, how.waits)?;
     } else if holes {
         lengthen(to, size)?;
         around_zeros(0, bytes, |at, run| write_full(to, at, run)).map_err(write)?;

@@ -15,7 +15,7 @@ use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestin
 use crate::peer::from_wire::handler::NextMessage;
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
-use crate::peer::reply::sums_of;
+use crate::peer::reply::{Reply, sums_of};
 use crate::peer::taking::FarSource;
 use crate::policy::{Collide, CopyPolicy, Landing};
 use crate::receiver::arriving::Arriving;
@@ -64,6 +64,7 @@ use std::sync::{Arc, OnceLock};
 /// Beside landing, a manifest is written (GET), what landed by the thread of large files is counted, and what the source
 /// lacks is collected, where that is deleted.
 struct FarHooks<'a> {
+    reply: &'a Reply,
     /// What was moved is taken away there.
     source: Option<FarSource<'a>>,
     /// What of the names that were asked for is there.
@@ -87,6 +88,10 @@ impl FarHooks<'_> {
 }
 
 impl LandHooks<Far> for FarHooks<'_> {
+    fn is_attended(&self) -> bool {
+        !(self.reply.has_ended)()
+    }
+
     fn landed(
         &self,
         slot: &Arc<Slot<Far>>,
@@ -215,8 +220,8 @@ pub(crate) fn landing<'a>(
     let rules = extraneous.as_ref().and_then(|_| RulesThere::of(&filter));
     let extraneous = extraneous.map(|found| found.ruled_by(rules.as_ref().map(RulesThere::below)));
     let source = policy.leaving.goes().then(|| FarSource::new(transfer.reply, policy.verify));
-    let hooks =
-        FarHooks { source, fetched, manifest, extraneous, rules, aside, filter, landed: AtomicU64::new(0) };
+    let (reply, landed) = (transfer.reply, AtomicU64::new(0));
+    let hooks = FarHooks { reply, source, fetched, manifest, extraneous, rules, aside, filter, landed };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
     desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
     desk.links = LinkTable::of_at_most(limits::LINKS_MAX);

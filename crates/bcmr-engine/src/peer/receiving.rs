@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Answers on stream 0.
 pub(super) fn reply_on(stream: &Stream) -> Reply {
-    let out = stream.out.clone();
+    let (out, has_ended) = (stream.out.clone(), stream.ending());
     Reply {
         pulse: stream.pulse(),
         out: Box::new(move |message| {
@@ -36,6 +36,7 @@ pub(super) fn reply_on(stream: &Stream) -> Reply {
             message.encode(&mut frame).map_err(|e| io::Error::other(e.to_string()))?;
             out.send(Packet::Frames(frame)).map_err(|gone| io::Error::other(Error::from(gone)))
         }),
+        has_ended: Box::new(has_ended),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::policy::{Collide, CopyPolicy, Landing, Resume};
 use crate::receiver::created_names::TAKEN;
 use crate::receiver::dest::DestDir;
 use crate::receiver::dir_task::{Origin, Slot};
-use crate::receiver::plan::{Proof, Verdict, decide, same};
+use crate::receiver::plan::{Proof, Verdict, decide, refused, same};
 use crate::stage;
 use fastcopy::dir::Name;
 use fastcopy::errno;
@@ -126,10 +126,9 @@ impl<'a, D: Disk> Chooser<'a, D> {
             Verdict::Ask | Verdict::Append { .. } | Verdict::KeepIf(..) => Ok(Choice::Ask(there)),
             Verdict::Refuse(code, why) => {
                 let at = dst.node.join(to);
-                Err(if there.is_some_and(|t| self.appends(is_file, &t)) {
-                    Error::ours(code, Op::AppendTo, at, why)
-                } else {
-                    Error::ours(code, Op::Replace, at, why).and(&pair.src.node().join(name))
+                Err(match refused(why, there.is_some_and(|t| self.appends(is_file, &t))) {
+                    Op::Replace => Error::ours(code, Op::Replace, at, why).and(&pair.src.node().join(name)),
+                    op => Error::ours(code, op, at, why),
                 })
             }
         }

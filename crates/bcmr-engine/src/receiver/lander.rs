@@ -57,6 +57,10 @@ pub(crate) trait LandHooks<S, D: Disk = Sys>: Sync {
     fn kept(&self, _slot: &Slot<S, D>, _src: Name<'_>, _info: &Info) {}
     /// All of a directory is, and nothing of it stays behind.
     fn dir_done(&self, slot: &Arc<Slot<S, D>>);
+    /// Whether anybody is there for whom something that may never come is waited for.
+    fn is_attended(&self) -> bool {
+        true
+    }
     /// Whether what has landed is taken away at the source.
     fn takes_away(&self) -> bool {
         false
@@ -595,6 +599,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
             !self.tally.cancelled()
         };
+        let waits = || !self.tally.cancelled() && self.hooks.is_attended();
         let how = Fill {
             reflink: policy.reflink,
             sparse: policy.sparse,
@@ -605,6 +610,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             changing: policy.io.changing,
             dev: pair.dst.info.dev,
             observe: &observe,
+            waits: &waits,
             work: Some(&watch.progress.work),
         };
         if way == Way::Alone && self.is_resumable(jobs) {

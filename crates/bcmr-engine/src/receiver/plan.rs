@@ -1,6 +1,6 @@
 //! What is to be done with one entry, given what is there. Pure: no disk, no clock, no questions asked here.
 
-use crate::error::{Code, Reason};
+use crate::error::{Code, Op, Reason};
 use crate::policy::{Collide, CopyPolicy, Landing, Resume, Strictness, Verify};
 use fastcopy::meta::{Info, Kind};
 
@@ -110,6 +110,11 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
     if src.kind == Kind::File && there.kind.is_special() && policy.landing == Landing::Atomic && !alike {
         return Verdict::Refuse(Code::Special, Reason::NotWritable);
     }
+    // A pipe gives nothing back to compare, and exit 0 would say that it was proved.
+    let is_into_stream = policy.landing == Landing::InPlace && there.kind.is_stream();
+    if src.kind == Kind::File && is_into_stream && policy.verify != Verify::Off {
+        return Verdict::Refuse(Code::Unsupported, Reason::KeepsNothing);
+    }
     if policy.resume.appends() && src.kind == Kind::File && there.kind == Kind::File {
         let proved = policy.resume == Resume::Append;
         return match there.size.cmp(&src.size) {
@@ -122,6 +127,15 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
         };
     }
     if policy.collide == Collide::Ask { Verdict::Ask } else { Verdict::Replace }
+}
+
+/// What was to be done to what is there, and is refused for this reason; `appends`: the run adds to it.
+pub(crate) fn refused(why: Reason, appends: bool) -> Op {
+    match why {
+        Reason::KeepsNothing => Op::Verify,
+        _ if appends => Op::AppendTo,
+        _ => Op::Replace,
+    }
 }
 
 /// What looks the same by size and time is believed to be, unless the run goes on with an earlier one and was told to

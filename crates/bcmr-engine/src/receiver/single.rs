@@ -104,7 +104,7 @@ impl Single {
 
     /// Makes the file of a job that its caller fills.
     pub(crate) fn stage(&mut self, to: &Folder, job: &mut Job<'_, Sys>, keep: &Keep) {
-        self.disk.stage(&to.dir, None, std::slice::from_mut(job), keep);
+        self.disk.stage(&to.dir, None, std::slice::from_mut(job), keep, &|| true);
     }
 
     /// Lands one job. `how` is absent where no content is wanted. `bare`: the mode that it has in the end is the only thing
@@ -123,7 +123,7 @@ impl Single {
             matches!(job.place, Placement::Stage(_)) && job.there.is_some_and(|t| t.kind == Kind::File);
         let jobs = std::slice::from_mut(&mut job);
         if jobs.iter().all(|job| job.file.is_none()) {
-            self.disk.stage(dir, None, jobs, keep);
+            self.disk.stage(dir, None, jobs, keep, &|| how.is_none_or(|how| (how.waits)()));
         }
         if let Some(how) = how {
             self.disk.fill(&mut self.hand, jobs, how);

@@ -16,7 +16,7 @@ use crate::policy::{Changing, Durability, Sparse, Verify};
 use crate::receiver::land::errno_of;
 use crate::receiver::single::Folder;
 use crate::verbs::stream;
-use fastcopy::dir::{Name, open_to_write};
+use fastcopy::dir::Name;
 use fastcopy::errno;
 use fastcopy::heritage::InodeFlags;
 use fastcopy::meta::{self, Info, Kind};
@@ -135,7 +135,7 @@ fn existing(
     there: &Info,
 ) -> Existing {
     if there.kind.is_special() {
-        return Existing::Done(into_special(copier, file, source));
+        return Existing::Done(into_special(copier, file, source, there));
     }
     // Whether it may be written is asked of the kernel in any case: where a program that writes into it would fail, this
     // one does.
@@ -236,7 +236,8 @@ fn land(
     dev: Option<u64>,
 ) -> crate::receiver::single::LandedOne {
     let cancel = copier.options.cancel.clone();
-    let observe = move |_| !cancel.is_set();
+    let waits = move || !cancel.is_set();
+    let observe = |_| waits();
     let dev = folder.dir.info().map_or(dev.unwrap_or(0), |info| info.dev);
     let how = Fill {
         reflink: copier.options.reflink,
@@ -248,6 +249,7 @@ fn land(
         changing: Changing::Allowed,
         dev,
         observe: &observe,
+        waits: &waits,
         work: None,
     };
     // What is a stream was filled by now.
@@ -371,10 +373,9 @@ fn write_into(
     }
 }
 
-/// Bytes as they come, with holes only where they are asked for.
+/// Bytes as they come, with holes for zeros.
 struct Pieces {
     to: std::fs::File,
-    holes: bool,
 }
 
 /// What a hole is made of, as GNU's does.
@@ -383,9 +384,6 @@ const HOLE_BYTES: usize = 4096;
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let is_hole = |piece: &[u8]| piece.len() == HOLE_BYTES && is_zero(piece);
-        if !self.holes {
-            return self.to.write(bytes);
-        }
         let pieces = bytes.chunks(HOLE_BYTES);
         let empty: usize = pieces.clone().take_while(|piece| is_hole(piece)).map(<[u8]>::len).sum();
         if empty > 0 {
@@ -398,9 +396,6 @@ impl Write for Pieces {
 
     /// A hole at the end is one by the file's length alone.
     fn flush(&mut self) -> io::Result<()> {
-        if !self.holes {
-            return Ok(());
-        }
         let end = self.to.stream_position()?;
         self.to.set_len(end)
     }
@@ -412,11 +407,16 @@ fn pour(copier: &mut Copier<'_>, file: &File<'_>, source: OwnedFd, to: OwnedFd) 
     let watch = Watch { front: &Silent, progress: &progress, cancel: &cancel, items: false };
     let is_file = Info::of(&to).is_ok_and(|info| info.kind == Kind::File);
     let holes = is_file && copier.options.sparse == Sparse::Always;
-    let mut to = Pieces { to: std::fs::File::from(to), holes };
     let mut from = std::fs::File::from(source);
-    let dst = &file.dst.shown;
-    let poured = stream::pour(&mut from, &mut to, &file.src.shown, dst, watch);
-    match poured.and_then(|_| to.flush().map_err(|e| Error::os(Op::Write, dst, e))) {
+    let (src, dst) = (&file.src.shown, &file.dst.shown);
+    let poured = if holes {
+        let mut to = Pieces { to: std::fs::File::from(to) };
+        let poured = stream::pour(&mut from, |piece| to.write_all(piece).map(|()| true), src, dst, watch);
+        poured.and_then(|_| to.flush().map_err(|e| Error::os(Op::Write, dst, e)))
+    } else {
+        stream::pour(&mut from, stream::into(&to, &cancel), src, dst, watch).map(drop)
+    };
+    match poured {
         Ok(()) => !cancel.is_set(),
         Err(e) => {
             let what = if e.op == Op::Read { What::Read } else { What::Write };
@@ -434,11 +434,11 @@ fn stream_into(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, opene
 }
 
 /// Into a FIFO or a device: bytes, in order.
-fn into_special(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd) -> bool {
+fn into_special(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, there: &Info) -> bool {
     // Waits for a reader, as the user of a FIFO expects.
-    let opened = open_to_write(&file.dst.shown);
-    let opened = match opened {
-        Ok(opened) => opened,
+    let opened = match stream::open(&file.dst.shown, there.kind, &copier.options.cancel) {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return false,
         Err(e) => return copier.fail(What::Create, &file.dst.shown, e),
     };
     if copier.options.content == Content::AttributesOnly {

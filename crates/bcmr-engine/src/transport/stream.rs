@@ -27,6 +27,12 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// What says whether nothing more will come, for a thread that receives nothing.
+    pub(crate) fn ending(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let raw = self.inbox.raw.clone();
+        move || raw.has_ended()
+    }
+
     /// `dialogue` is what has been said over it so far.
     pub(super) fn over(raw: conn::RawStream, dialogue: Dialogue) -> Stream {
         let dialogue = Arc::new(Mutex::new(dialogue));

@@ -3,7 +3,7 @@
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, CopyRequest};
-use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide};
+use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide, refused};
 use crate::sender::names::ListedNames;
 use crate::tally::Tally;
 use crate::verbs::entry_pair::{EntryPair, Findings, Found, Undecided, Visit, item};
@@ -126,10 +126,9 @@ impl Visit for DryRun<'_> {
             }
             Verdict::Refuse(code, why) => {
                 let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == at.info.kind);
-                fail(if adds {
-                    Error::ours(code, Op::AppendTo, at.dst_path(), why)
-                } else {
-                    Error::ours(code, Op::Replace, at.dst_path(), why).and(&at.src_path())
+                fail(match refused(why, adds) {
+                    Op::Replace => Error::ours(code, Op::Replace, at.dst_path(), why).and(&at.src_path()),
+                    op => Error::ours(code, op, at.dst_path(), why),
                 });
                 return false;
             }

@@ -3,18 +3,20 @@
 //!
 //! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
 
+use crate::disk::reader;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Cancel, Event, Front, HearingFront, Summary, Watch};
-use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target, Verify};
+use crate::event::{Action, Cancel, Event, Front, HearingFront, Question, Summary, Watch};
+use crate::policy::{CopyPolicy, CopyRequest, Ends, Follow, Landing, Privileged, Target, Verify};
+use crate::receiver::plan::{Verdict, decide, refused};
 use crate::tally::Tally;
-use crate::verbs::look;
 use crate::verbs::operands::{self, Place, Reach, Source, Where};
 use fastcopy::dir::open_to_write;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::poll;
+use fastcopy::read_write::write_stream;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -85,15 +87,15 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
         return Ok(Streamed::No(request));
     };
     let path = path.clone();
-    let to_stream = !matches!(request.target, Target::Into(_)) && leads_to_stream(request.target.path());
+    let there =
+        if matches!(request.target, Target::Into(_)) { None } else { stream_at(request.target.path()) };
     // What is wrong with the source is told by the copy.
     let Ok(Source::Named { dir, name, info, follow }) =
         operands::source(&Reach::Anywhere, &path, request.policy.follow, request.policy.preserve.at_source)
     else {
         return Ok(Streamed::No(request));
     };
-    let from_stream = is_stream(info.kind);
-    let concerned = from_stream || (to_stream && info.kind == Kind::File);
+    let concerned = info.kind.is_stream() || (there.is_some() && info.kind == Kind::File);
     if !concerned {
         return Ok(Streamed::No(request));
     }
@@ -106,19 +108,19 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     }
     let mut from = File::from(from);
     let tally = Tally::new(watch);
-    if to_stream {
+    if let Some(there) = there {
         let shown = request.target.path().clone();
-        if request.policy.collide == Collide::Keep {
-            tally.kept.fetch_add(1, Ordering::Relaxed);
-            tally.item(Action::Kept, 0, || (path.clone(), shown));
+        if !is_written(&request.policy, (&info, &path), (&there, &shown), &tally)? {
             return Ok(Streamed::Done(tally.summary()));
         }
-        let mut to = open_stream(&request, &shown)?;
+        let Some(to) = open_stream(&request, &shown, there.kind, watch.cancel)? else {
+            return Ok(Streamed::Done(tally.summary()));
+        };
         let kind = Info::of(&to).map_err(|e| Error::os(Op::Stat, &shown, e))?.kind;
-        if !is_stream(kind) {
+        if !kind.is_stream() {
             return Err(Error::ours(Code::InTheWay, Op::WriteInto, shown, Reason::SomethingElseThere));
         }
-        let bytes = pour(&mut from, &mut to, &path, &shown, watch)?;
+        let bytes = pour(&mut from, into(&to, watch.cancel), &path, &shown, watch)?;
         return Ok(Streamed::Done(poured(&tally, bytes, path, shown)));
     }
     let (dir, to) = match operands::target(&Reach::Anywhere, &request.target, 1, operands::DestLink::Through)?
@@ -134,6 +136,30 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     hold(request, &mut from, &path, &dir, &tally)
 }
 
+/// Whether the policy has what is at the source written into the stream that is there, decided as for any other file that is
+/// written in place. What stays is told.
+fn is_written(
+    policy: &CopyPolicy,
+    (info, path): (&Info, &Path),
+    (there, shown): (&Info, &Path),
+    tally: &Tally<'_>,
+) -> Result<bool> {
+    let policy = CopyPolicy { landing: Landing::InPlace, ..policy.clone() };
+    // What is a stream itself is read as a file.
+    let info = Info { kind: Kind::File, ..*info };
+    let goes = match decide(&info, Some(there), &policy) {
+        Verdict::Keep => false,
+        Verdict::Ask => tally.ask(Question::Replace(shown.to_owned())),
+        Verdict::Refuse(code, why) => return Err(Error::ours(code, refused(why, false), shown, why)),
+        _ => true,
+    };
+    if !goes {
+        tally.kept.fetch_add(1, Ordering::Relaxed);
+        tally.item(Action::Kept, 0, || (path.to_owned(), shown.to_owned()));
+    }
+    Ok(goes)
+}
+
 /// Reads a stream to its end into a file without a name in the directory where it is to land, and makes the request one
 /// about that.
 fn hold(
@@ -146,8 +172,8 @@ fn hold(
     let watch = tally.watch;
     let shown = request.target.path().clone();
     let held = place.dir.unnamed(NEW_FILE & !request.policy.umask);
-    let mut held = File::from(held.map_err(|e| Error::os(Op::HoldWhatIsReadFor, &shown, e))?);
-    pour(from, &mut held, path, &shown, watch)?;
+    let held = File::from(held.map_err(|e| Error::os(Op::HoldWhatIsReadFor, &shown, e))?);
+    pour(from, into(&held, watch.cancel), path, &shown, watch)?;
     if watch.cancel.is_set() {
         return Ok(Streamed::Done(tally.summary()));
     }
@@ -163,9 +189,11 @@ fn take_input(request: CopyRequest, mut from: File, watch: Watch<'_>) -> Result<
     let tally = Tally::new(watch);
     let shown = request.target.path().clone();
     let source = request.sources.first().cloned().unwrap_or_else(|| "-".into());
-    if leads_to_stream(&shown) {
-        let mut to = open_stream(&request, &shown)?;
-        let bytes = pour(&mut from, &mut to, &source, &shown, watch)?;
+    if let Some(there) = stream_at(&shown) {
+        let Some(to) = open_stream(&request, &shown, there.kind, watch.cancel)? else {
+            return Ok(Streamed::Done(tally.summary()));
+        };
+        let bytes = pour(&mut from, into(&to, watch.cancel), &source, &shown, watch)?;
         return Ok(Streamed::Done(poured(&tally, bytes, source, shown)));
     }
     operands::make_path(&Reach::Anywhere, &request.target, 1, &request.policy)?;
@@ -179,7 +207,7 @@ fn take_input(request: CopyRequest, mut from: File, watch: Watch<'_>) -> Result<
 }
 
 /// One file, or a stream that is named, is written into `to`.
-fn pour_out(request: &CopyRequest, mut to: File, watch: Watch<'_>) -> Result<Summary> {
+fn pour_out(request: &CopyRequest, to: File, watch: Watch<'_>) -> Result<Summary> {
     let path = request.sources.first().cloned().unwrap_or_default();
     let shown = request.target.path().clone();
     let source =
@@ -190,21 +218,29 @@ fn pour_out(request: &CopyRequest, mut to: File, watch: Watch<'_>) -> Result<Sum
     if info.kind == Kind::Dir {
         return Err(Error::ours(Code::IsDirectory, Op::Read, path, Reason::IsDirectory));
     }
-    if info.kind != Kind::File && !is_stream(info.kind) {
+    if info.kind != Kind::File && !info.kind.is_stream() {
         return Err(Error::ours(Code::Special, Op::Read, path, Reason::SomethingElseThere));
     }
     let (from, _) = dir.open_file(name.as_name(), follow)?;
     let tally = Tally::new(watch);
-    let bytes = pour(&mut File::from(from), &mut to, &path, &shown, watch)?;
+    let bytes = pour(&mut File::from(from), into(&to, watch.cancel), &path, &shown, watch)?;
     Ok(poured(&tally, bytes, path, shown))
 }
 
-/// A stream to write into. Not with `-V`: a pipe gives nothing back to compare, and exit 0 would say that it was proved.
-fn open_stream(request: &CopyRequest, shown: &Path) -> Result<File> {
+/// A stream to write into; `None` when the user wants to stop before it is there. Not with `-V`: a pipe gives nothing back to
+/// compare, and exit 0 would say that it was proved.
+fn open_stream(request: &CopyRequest, shown: &Path, kind: Kind, cancel: &Cancel) -> Result<Option<File>> {
     if request.policy.verify != Verify::Off {
         return Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing));
     }
-    Ok(File::from(open_to_write(shown).map_err(|e| Error::os(Op::Open, shown, e))?))
+    let opened = open(shown, kind, cancel).map_err(|e| Error::os(Op::Open, shown, e))?;
+    Ok(opened.map(File::from))
+}
+
+/// What is of this kind, to be written into: a FIFO once it has a reader. `None`: the user wants to stop.
+pub(crate) fn open(path: &Path, kind: Kind, cancel: &Cancel) -> io::Result<Option<OwnedFd>> {
+    let open = || open_to_write(path, kind);
+    if kind == Kind::Fifo { reader::awaited(open, &|| !cancel.is_set()) } else { open().map(Some) }
 }
 
 /// Counts one stream that was poured.
@@ -219,19 +255,24 @@ fn poured(tally: &Tally<'_>, bytes: u64, path: PathBuf, shown: PathBuf) -> Summa
     tally.summary()
 }
 
-/// What is read or written as it comes. A block device is a disk, and is not meant by a name typed by chance.
-fn is_stream(kind: Kind) -> bool {
-    matches!(kind, Kind::Fifo | Kind::CharDevice)
+/// The stream that a path leads to. A block device is a disk, and is not meant by a name typed by chance.
+fn stream_at(path: &Path) -> Option<Info> {
+    let there = operands::source(&Reach::Anywhere, path, Follow::Operands, Privileged::Real);
+    match there {
+        Ok(Source::Named { info, .. }) if info.kind.is_stream() => Some(info),
+        _ => None,
+    }
 }
 
-fn leads_to_stream(path: &Path) -> bool {
-    look::stat(path, true).is_ok_and(|there| is_stream(there.kind))
+/// Writes into it piece after piece, and says whether all of it was; not once the user wants to stop and it takes no more.
+pub(crate) fn into<'t>(to: &'t impl AsFd, cancel: &'t Cancel) -> impl FnMut(&[u8]) -> io::Result<bool> + 't {
+    move |piece| write_stream(to, piece, &|| !cancel.is_set())
 }
 
-/// Copies up to the end, or until the user wants to stop.
+/// Copies up to the end, or until the user wants to stop. `put` takes a piece, and says whether it has taken all of it.
 pub(crate) fn pour(
     from: &mut File,
-    to: &mut impl Write,
+    mut put: impl FnMut(&[u8]) -> io::Result<bool>,
     src: &Path,
     dst: &Path,
     watch: Watch<'_>,
@@ -245,7 +286,9 @@ pub(crate) fn pour(
             Err(e) => return Err(Error::os(Op::Read, src, e)),
         };
         let piece = room.get(..got).unwrap_or_default();
-        to.write_all(piece).map_err(|e| Error::os(Op::Write, dst, e))?;
+        if !put(piece).map_err(|e| Error::os(Op::Write, dst, e))? {
+            break;
+        }
         bytes += got as u64;
         watch.progress.bytes_done.fetch_add(got as u64, Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
 //! Operands that are streams: named themselves they are read to their end or written into; in a tree they are never opened.
 
-use super::common::remote::{Dir, Far, within};
+use super::common::remote::{Dir, Far, servers, within};
 use super::common::*;
 use super::terminal::Terminal;
 use std::io::Write;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 #[test]
 fn a_device_that_is_named_is_read() {
@@ -220,4 +220,161 @@ fn a_disk_that_is_written_into_is_verified() {
     holes.set_len(9 << 20).unwrap();
     bcmr(["copy", "--inplace", "-V"]).args([&tmp.p("holes"), &disk.0]).run().ok();
     assert!(std::fs::read(&disk.0).unwrap()[..9 << 20].iter().all(|byte| *byte == 0));
+}
+
+/// One signal ends what waits for the reader of a FIFO, or for room in it: on this machine, and over there too.
+#[test]
+fn what_is_written_into_a_fifo_is_given_up_at_the_first_signal() {
+    let tmp = Tmp::new();
+    tmp.file("f", noise(1, 6 << 20));
+    let (far, fifo) = (Far::pipe(), tmp.p("fifo"));
+    let lines: [(&str, &dyn Fn() -> Line); 4] = [
+        ("cp", &|| bcmr(["cp", "f", "fifo"])),
+        ("copy", &|| bcmr(["copy", "f", "fifo"])),
+        ("in place", &|| bcmr(["copy", "-r", "--inplace", "f", "fifo"])),
+        ("far", &|| Dir::Put.copy(&far, "--inplace", &tmp.p("f"), &fifo)),
+    ];
+    for (what, line) in lines {
+        for is_read in [false, true] {
+            let _gone = std::fs::remove_file(&fifo);
+            mkfifo(&fifo);
+            // It reads nothing, and is full at 64 KiB.
+            let reader =
+                is_read.then(|| std::fs::File::options().read(true).write(true).open(&fifo).unwrap());
+            let mut waiting = line().cwd(tmp.path()).start();
+            let begun = match &reader {
+                Some(full) => within(60, || rustix::io::ioctl_fionread(full).unwrap() >= 65_536),
+                None if what == "far" => within(60, || !servers(&far).is_empty()),
+                None => within(60, || catches_signals(waiting.pid())),
+            };
+            assert!(begun && !waiting.is_over(), "{what}, read: {is_read}");
+            waiting.signal(rustix::process::Signal::TERM);
+            let ran = waiting.wait();
+            // `cp` dies of the signal itself.
+            assert_eq!(ran.code, if what == "cp" { 1015 } else { 143 }, "{what}, read: {is_read}: {ran:?}");
+        }
+    }
+    assert!(within(60, || servers(&far).is_empty()));
+}
+
+/// Whether a process catches SIGTERM.
+fn catches_signals(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
+    u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & (1 << 14) != 0)
+}
+
+/// What is written into a FIFO over there arrives whole, also where the run goes on or syncs, as there is nothing to be kept of
+/// it; what would have to be read back is refused before a byte of it is written.
+#[test]
+fn a_fifo_over_there_takes_all_or_nothing() {
+    let tmp = Tmp::new();
+    let far = Far::pipe();
+    for bytes in [1000, 20 << 20] {
+        let content = noise(1, bytes);
+        let (from, fifo) = (tmp.file("f", &content), tmp.p("fifo"));
+        for flags in ["", "-C", "--sync", "-p", "-V", "-V=direct"] {
+            let _gone = std::fs::remove_file(&fifo);
+            mkfifo(&fifo);
+            chmod(&fifo, 0o640);
+            let about = format!("{bytes} {flags}");
+            let line = Dir::Put.copy(&far, &format!("--inplace {flags}"), &from, &fifo);
+            if flags.starts_with("-V") {
+                // With nobody to read it, writing would wait.
+                let ran = line.run().code(1);
+                ran.says("what is written into it cannot be read back").says("without -V");
+                continue;
+            }
+            let at = fifo.clone();
+            let reader = std::thread::spawn(move || std::fs::read(at).unwrap());
+            line.run().ok();
+            assert!(reader.join().unwrap() == content, "{about}");
+            // What it is belongs to the system.
+            let there = std::fs::symlink_metadata(&fifo).unwrap();
+            assert!(there.file_type().is_fifo() && there.mode() & 0o7777 == 0o640, "{about}: {there:?}");
+        }
+    }
+}
+
+/// A server that waits for the reader of a FIFO ends with its client.
+#[test]
+fn a_fifo_is_waited_for_as_long_as_the_client_is_there() {
+    let tmp = Tmp::new();
+    let (far, fifo) = (Far::pipe(), tmp.p("fifo"));
+    for bytes in [1000, 6 << 20] {
+        let from = tmp.file("f", noise(1, bytes));
+        for is_read in [false, true] {
+            let _gone = std::fs::remove_file(&fifo);
+            mkfifo(&fifo);
+            let reader =
+                is_read.then(|| std::fs::File::options().read(true).write(true).open(&fifo).unwrap());
+            let waiting = Dir::Put.copy(&far, "--inplace", &from, &fifo).start();
+            let full = bytes.min(65_536) as u64;
+            let begun = match &reader {
+                Some(reader) => within(60, || rustix::io::ioctl_fionread(reader).unwrap() >= full),
+                None => within(60, || !servers(&far).is_empty()),
+            };
+            assert!(begun, "{bytes}, read: {is_read}");
+            waiting.signal(rustix::process::Signal::KILL);
+            waiting.wait();
+            assert!(within(60, || servers(&far).is_empty()), "{bytes}, read: {is_read}");
+        }
+    }
+}
+
+/// A stream that is there is replaced, kept or asked about as any other file is.
+#[test]
+fn what_is_newer_is_not_written_into_a_stream() {
+    let tmp = Tmp::new();
+    tmp.file("f", "new");
+    for verb in ["copy", "cp"] {
+        for (sec, flag, is_written) in [
+            (1_000_000_000, "-u", true),
+            (4_000_000_000, "-u", false),
+            (4_000_000_000, "--update=none", false),
+            (4_000_000_000, "--update=all", true),
+            (4_000_000_000, "-i", false),
+        ] {
+            let _gone = std::fs::remove_file(tmp.p("fifo"));
+            mkfifo(&tmp.p("fifo"));
+            let at = rustix::fs::Timespec { tv_sec: sec, tv_nsec: 0 };
+            let times = rustix::fs::Timestamps { last_access: at, last_modification: at };
+            rustix::fs::utimensat(rustix::fs::CWD, tmp.p("fifo"), &times, rustix::fs::AtFlags::empty())
+                .unwrap();
+            // Open for both, it takes what comes and waits for nobody.
+            let there = std::fs::File::options().read(true).write(true).open(tmp.p("fifo")).unwrap();
+            let ran = bcmr([verb, flag, "f", "fifo"]).cwd(tmp.path()).input("n\n").run();
+            let got = rustix::io::ioctl_fionread(&there).unwrap();
+            assert_eq!(got > 0, is_written, "{verb} {flag} {sec}: {ran:?}");
+        }
+    }
+    let same = bcmr(["copy", "fifo", "fifo"]).cwd(tmp.path()).run().code(8);
+    same.says("are the same file");
+}
+
+/// A link of the system's, such as `/dev/stdout`, is not replaced by what comes from another machine; a link to a file is.
+#[test]
+fn a_download_does_not_replace_a_link_to_a_stream() {
+    let tmp = Tmp::new();
+    let (far, from) = (Far::pipe(), tmp.file("f", "theirs"));
+    mkfifo(&tmp.p("fifo"));
+    tmp.file("file", "old");
+    for (verb, flags) in [("copy", ""), ("copy", "-T"), ("copy", "--archive"), ("move", "")] {
+        for to in ["/proc/self/fd/1", "/dev/null", "fifo", "file"] {
+            let link = tmp.p("link");
+            let _gone = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            let line = Dir::Get.ends(far.bcmr(verb).args(flags.split_whitespace()), &far, &from, &link);
+            let ran = line.run();
+            let is_link = std::fs::symlink_metadata(&link).unwrap().file_type().is_symlink();
+            if to == "file" {
+                assert!(ran.code == 0 && !is_link, "{verb} {flags} {to}: {ran:?}");
+                tmp.file("f", "theirs");
+            } else {
+                assert!(ran.code == 8 && is_link && from.exists(), "{verb} {flags} {to}: {ran:?}");
+                assert!(ran.err.contains("does not replace it"), "{}", ran.err);
+            }
+        }
+    }
+    assert_eq!(std::fs::read(tmp.p("file")).unwrap(), b"old");
 }
