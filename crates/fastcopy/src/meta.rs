@@ -135,7 +135,8 @@ pub(crate) fn or_by_path<T>(
 }
 
 /// `chmod` of a FIFO, socket or device, which are never opened: by an `O_PATH` handle and `/proc/self/fd`, so that a
-/// link put in its place is not followed. A link itself has no mode and is refused with EOPNOTSUPP.
+/// link put in its place is not followed; where nothing is mounted at `/proc`, `fchmodat2(AT_EMPTY_PATH)`, which Linux has from
+/// 6.6 on. A link itself has no mode and is refused with EOPNOTSUPP.
 pub fn set_mode_at(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<()> {
     let fd = dir.open_path(name)?;
     if Info::of(&fd)?.kind == Kind::Link {
@@ -143,7 +144,27 @@ pub fn set_mode_at(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<()> {
     }
     // The handle must outlive the call that goes by its number.
     let path = proc_path(&fd)?;
-    retry(|| rustix::fs::chmodat(rustix::fs::CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty()))
+    match retry(|| rustix::fs::chmodat(rustix::fs::CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty())) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => set_mode_by_handle(&fd, mode).map_err(|_| e),
+        other => other,
+    }
+}
+
+/// `fchmodat2(fd, "", mode, AT_EMPTY_PATH)`: what `fchmod` does not do with an `O_PATH` handle.
+#[cfg(target_os = "linux")]
+fn set_mode_by_handle(fd: impl AsFd, mode: u32) -> io::Result<()> {
+    // The number is the same on all machines but Alpha.
+    const SYS_FCHMODAT2: libc::c_long = 452;
+    // SAFETY: the descriptor is open and the path ends in a zero; nothing is written to memory.
+    let done = unsafe {
+        libc::syscall(SYS_FCHMODAT2, fd.as_fd().as_raw_fd(), c"".as_ptr(), mode, libc::AT_EMPTY_PATH)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_mode_by_handle(_: impl AsFd, _: u32) -> io::Result<()> {
+    Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 
 /// `fchownat(AT_SYMLINK_NOFOLLOW)`: owner of the name itself, a link included.

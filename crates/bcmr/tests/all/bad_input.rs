@@ -423,6 +423,23 @@ fn files_are_replaced_without_proc() {
     }
 }
 
+/// Nor does what is never opened lack its mode there.
+#[test]
+fn special_files_have_their_modes_without_proc() {
+    needs!(is_root() && has_tool("unshare"), "a namespace of one's own needs root and unshare");
+    let tmp = Tmp::new();
+    mkfifo(&tmp.dir("s").join("fifo"));
+    chmod(&tmp.p("s/fifo"), 0o677);
+    for (n, words) in ["copy -r --archive", "cp -a"].into_iter().enumerate() {
+        let (from, to) = (tmp.p("s"), tmp.p(format!("d{n}")));
+        let line = format!("umask 077 && mount -t tmpfs none /proc && exec \"$0\" {words} \"$@\"");
+        let words = [o("-m"), o("sh"), o("-c"), o(&line), o(BCMR), s(&from), s(&to)];
+        let ran = Line::new(Path::new("unshare")).args(words).run().ok();
+        assert_eq!(ran.err, "", "{n}");
+        assert_eq!(std::fs::metadata(to.join("fifo")).unwrap().mode() & 0o7777, 0o677, "{n}");
+    }
+}
+
 // ---- no space ----
 
 fn fills_up(room: &Path, tmp: &Tmp, make_room: impl FnOnce()) {
