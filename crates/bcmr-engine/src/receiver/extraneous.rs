@@ -14,7 +14,7 @@ use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
 use crate::receiver::aside::Aside;
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
-use crate::receiver::partly::{self, RulesBelow, SparedBelow};
+use crate::receiver::partly::{self, Bar, Extent, Fate, RulesBelow, SparedBelow};
 use crate::receiver::unmet::Unmet;
 use crate::remove::{self, NamedRemoval, open_up};
 use crate::stage;
@@ -64,6 +64,8 @@ struct Planned {
     count: u64,
     /// Where it is to be kept, once that is written down.
     promised: Option<PathBuf>,
+    /// Why it stays after all, which is told then.
+    bar: Option<Bar>,
 }
 
 impl Planned {
@@ -77,6 +79,16 @@ impl Planned {
             going,
             count: 0,
             promised: None,
+            bar: None,
+        }
+    }
+
+    /// The same, of which so much goes; `None` where a part of it does.
+    fn within(self, extent: Extent) -> Option<Planned> {
+        match extent {
+            Extent::Whole => Some(self),
+            Extent::Part => None,
+            Extent::Barred(bar) => Some(Planned { bar: Some(bar), ..self }),
         }
     }
 
@@ -232,15 +244,10 @@ impl Extraneous {
             return Ok(false);
         }
         let excludes = excludes.filter(|_| !self.takes_excluded());
-        if self.asks(excludes) {
-            let whole = partly::goes_whole(&dst.dir, name, &self.stays(excludes), |_| Ok(()));
-            if !whole.map_err(|e| Error::os(Op::ListDirectory, dst.node.join(name), e))? {
-                return Err(Error::ours(Code::InTheWay, Op::Replace, dst.node.join(name), Reason::HoldsKept));
-            }
-        }
         let (node, created_names) = (&dst.node, &dst.created_names);
         let at = At { dir: &dst.dir, node, id: dst.info.id(), times: None, created_names };
-        self.goes(&at, name, there, Going::InTheWay)?;
+        let planned = Planned::of(&dst.dir, name, there, Going::InTheWay);
+        self.add(&at, vec![self.replaced(&at, planned, excludes)?]);
         Ok(true)
     }
 
@@ -298,10 +305,8 @@ impl Extraneous {
             if spares(name.as_name(), is_dir)? {
                 continue;
             }
-            let whole = !is_dir || self.some_go(at, name.as_name(), excludes)?;
-            if whole {
-                names.push(Planned::of(at.dir, name.as_name(), &info, Going::OnlyThere));
-            }
+            let extent = if is_dir { self.some_go(at, name.as_name(), excludes)? } else { Extent::Whole };
+            names.extend(Planned::of(at.dir, name.as_name(), &info, Going::OnlyThere).within(extent));
         }
         self.add(at, names);
         Ok(())
@@ -312,20 +317,46 @@ impl Extraneous {
         self.spared.is_some() || excludes.is_some()
     }
 
-    /// What stays in one.
-    fn stays(&self, excludes: Option<&SparedBelow<'_>>) -> impl Fn(&[&[u8]], &Info) -> bool {
-        move |below, info| {
-            self.spared == Some(info.id())
-                || excludes.is_some_and(|excludes| excludes(below, info.kind == Kind::Dir))
+    /// What becomes of something in one, by what it is and not by its name.
+    pub(crate) fn fate(&self, info: &Info) -> Fate {
+        if self.spared == Some(info.id()) {
+            Fate::Stays
+        } else if self.root.get().is_some_and(|root| root.source == info.id()) {
+            Fate::Bars(Reason::HoldsSource)
+        } else {
+            Fate::Goes
         }
     }
 
-    /// What goes of a directory in which something may stay. Whether all of it does, which is the caller's.
-    fn some_go(&self, at: &At<'_>, name: Name<'_>, excludes: Option<&SparedBelow<'_>>) -> Result<bool> {
-        if !self.asks(excludes) {
-            return Ok(true);
+    /// The same, by what the filter leaves out as well.
+    fn fates(&self, excludes: Option<&SparedBelow<'_>>) -> impl Fn(&[&[u8]], &Info) -> Fate {
+        move |below, info| {
+            let is_out = excludes.is_some_and(|excludes| excludes(below, info.kind == Kind::Dir));
+            if is_out { Fate::Stays } else { self.fate(info) }
         }
-        let whole = partly::goes_whole(at.dir, name, &self.stays(excludes), |part| {
+    }
+
+    /// A directory that is in the way of something else, as it is planned.
+    ///
+    /// # Errors
+    /// Something stays in it; or it cannot be looked into.
+    fn replaced(&self, at: &At<'_>, planned: Planned, excludes: Option<&SparedBelow<'_>>) -> Result<Planned> {
+        if !self.asks(excludes) {
+            return Ok(planned);
+        }
+        let (name, shown) = (planned.name.as_name(), at.node.join(planned.name.as_name()));
+        let extent = partly::extent(at.dir, name, &self.fates(excludes));
+        let extent = extent.map_err(|e| Error::os(Op::ListDirectory, &shown, e))?;
+        let stays = || Error::ours(Code::InTheWay, Op::Replace, shown, Reason::HoldsKept);
+        planned.within(extent).ok_or_else(stays)
+    }
+
+    /// How much goes of a directory in which something may stay. A part is added; the whole is the caller's.
+    fn some_go(&self, at: &At<'_>, name: Name<'_>, excludes: Option<&SparedBelow<'_>>) -> Result<Extent> {
+        if !self.asks(excludes) {
+            return Ok(Extent::Whole);
+        }
+        let extent = partly::goes(at.dir, name, &self.fates(excludes), |part| {
             let node = part.below.iter().fold(at.node.clone(), |above, name| above.below(name.as_name()));
             let id = part.dir.info()?.id();
             let below = At { dir: part.dir, node: &node, id, times: None, created_names: at.created_names };
@@ -339,7 +370,7 @@ impl Extraneous {
             self.add(&below, names);
             Ok(())
         });
-        whole.map_err(|e| Error::os(Op::ListDirectory, at.node.join(name), e))
+        extent.map_err(|e| Error::os(Op::ListDirectory, at.node.join(name), e))
     }
 
     /// M4: whether a directory on this device is on the destination's own file system, so that something in it may go.
@@ -358,9 +389,11 @@ impl Extraneous {
     /// # Errors
     /// It cannot be looked into.
     pub(crate) fn goes(&self, at: &At<'_>, name: Name<'_>, there: &Info, going: Going) -> Result<()> {
-        if there.kind != Kind::Dir || going == Going::InTheWay || self.some_go(at, name, None)? {
-            self.add(at, vec![Planned::of(at.dir, name, there, going)]);
-        }
+        let extent = match (there.kind, going) {
+            (Kind::Dir, Going::OnlyThere) => self.some_go(at, name, None)?,
+            _ => Extent::Whole,
+        };
+        self.add(at, Planned::of(at.dir, name, there, going).within(extent).into_iter().collect());
         Ok(())
     }
 
@@ -402,8 +435,8 @@ impl Extraneous {
 
     /// # Errors
     /// M1, M3: nothing goes, because the source is empty or more would go than may.
-    fn planned(mut self, tally: &Tally<'_>) -> Result<Option<Plan>> {
-        let Some(root) = self.root.take() else { return Ok(None) };
+    fn planned(self, tally: &Tally<'_>) -> Result<Option<Plan>> {
+        let Some(root) = self.root.get() else { return Ok(None) };
         let (mut below, mut going, mut entries) = (Vec::new(), 0, 0);
         let mut found = VecDeque::from(std::mem::take(&mut *self.found()));
         while let Some(mut at) = found.pop_front() {
@@ -445,12 +478,14 @@ impl Extraneous {
                 below.push(at);
             }
         }
-        entries += self.entries.into_inner();
+        let Extraneous { most, root, entries: listed, has_source, .. } = self;
+        let Some(root) = root.into_inner() else { return Ok(None) };
+        entries += listed.into_inner();
         let refuse = |why| Err(Error::ours(Code::Refused, Op::DeleteIn, root.node.path(), why));
-        if going > 0 && !self.has_source.into_inner() {
+        if going > 0 && !has_source.into_inner() {
             return refuse(Reason::SourceIsEmpty.into());
         }
-        if self.most.is_exceeded(going, entries) {
+        if most.is_exceeded(going, entries) {
             return refuse(Reason::TooMuchToDelete.about(going).about(entries));
         }
         Ok(Some(Plan { root, below }))
@@ -472,23 +507,15 @@ impl Extraneous {
             if planned.going == Going::OnlyThere && leaves_out(&[name.bytes()], is_dir) {
                 continue;
             }
-            let whole = match (is_dir, planned.going) {
-                (false, _) => Ok(true),
-                (true, Going::OnlyThere) => self.some_go(&at, name, Some(&*leaves_out)),
-                (true, Going::InTheWay) => {
-                    let stays = self.stays(Some(&*leaves_out));
-                    match partly::goes_whole(dir, name, &stays, |_| Ok(())) {
-                        Ok(true) => Ok(true),
-                        Ok(false) => {
-                            Err(Error::ours(Code::InTheWay, Op::Replace, node.join(name), Reason::HoldsKept))
-                        }
-                        Err(e) => Err(Error::os(Op::ListDirectory, node.join(name), e)),
-                    }
+            let planned = match (is_dir, planned.going) {
+                (false, _) => Ok(Some(planned)),
+                (true, Going::OnlyThere) => {
+                    self.some_go(&at, name, Some(&*leaves_out)).map(|extent| planned.within(extent))
                 }
+                (true, Going::InTheWay) => self.replaced(&at, planned, Some(&*leaves_out)).map(Some),
             };
-            match whole {
-                Ok(true) => below.names.push(planned),
-                Ok(false) => {}
+            match planned {
+                Ok(planned) => below.names.extend(planned),
                 Err(e) => tally.fail(e),
             }
         }
@@ -721,6 +748,9 @@ fn counted(
     }
     if planned.kind != Kind::Dir {
         return Ok(Some(1));
+    }
+    if let Some(Bar { path, why }) = &planned.bar {
+        return Err(Error::ours(Code::Refused, Op::Remove, node.path().join(path), *why));
     }
     let (first, progress, cancel) = (FirstFailure::default(), Progress::default(), Cancel::new());
     let watch = Watch { front: &first, progress: &progress, cancel: &cancel, items: false };

@@ -4,11 +4,15 @@
 
 use crate::disk::Dirs;
 use crate::disk::sys::Sys;
-use crate::error::Result;
+use crate::error::{Reason, Result};
 use crate::node::Node;
+use crate::remove;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Place};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Whether the filter leaves an entry out, by the names that lead to it from where the directory is, and whether it is a
 /// directory.
@@ -17,6 +21,43 @@ pub(crate) type SparedBelow<'a> = dyn Fn(&[&[u8]], bool) -> bool + 'a;
 /// What files of rules leave out below a directory of the destination, which its names lead to from the one that is given. `None`
 /// where that is not known, which was told.
 pub(crate) type RulesBelow = dyn Fn(&Dir, &Node) -> Result<Option<Box<SparedBelow<'static>>>> + Send + Sync;
+
+/// What becomes of something in a directory that goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Goes,
+    /// It stays, and so does what leads to it. The rest goes.
+    Stays,
+    /// Nothing goes of the directory that it is in, and this is why.
+    Bars(Reason),
+}
+
+/// What becomes of something in a directory, by the names that lead to it from where that is.
+pub(crate) type FateOf<'a> = dyn Fn(&[&[u8]], &Info) -> Fate + 'a;
+
+/// How much of a directory goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    /// Something in it stays, or all of it.
+    Part,
+    /// Nothing.
+    Barred(Bar),
+}
+
+/// What bars a directory from going.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Bar {
+    /// Where it is, from where the directory is.
+    pub(crate) path: PathBuf,
+    pub(crate) why: Reason,
+}
+
+impl Bar {
+    fn at<'n>(way: impl IntoIterator<Item = &'n [u8]>, why: Reason) -> Extent {
+        Extent::Barred(Bar { path: way.into_iter().map(OsStr::from_bytes).collect(), why })
+    }
+}
 
 /// What goes in one directory, where something in it stays.
 pub(crate) struct Part<'a> {
@@ -32,6 +73,7 @@ pub(crate) struct Part<'a> {
 struct EnteredDir {
     name: NameBuf,
     dir: Dir,
+    device: u64,
     all: u64,
     /// Names that were not looked at yet.
     left: Vec<NameBuf>,
@@ -41,47 +83,87 @@ struct EnteredDir {
 }
 
 impl EnteredDir {
-    fn of(above: &Dir, name: Name<'_>) -> io::Result<EnteredDir> {
+    /// `Err` inside: it is on another file system than what it is in, or mounted there.
+    fn of(
+        (above, device): (&Dir, u64),
+        name: Name<'_>,
+    ) -> io::Result<std::result::Result<EnteredDir, Reason>> {
         let dir = above.open_dir(name)?;
+        if let Some(why) = remove::beyond(&Place::of(&dir)?, device) {
+            return Ok(Err(why));
+        }
         let left = Sys::new().find(&dir, usize::MAX, &|_| true)?;
         let (name, all) = (name.to_owned(), left.len() as u64);
-        // Nothing goes where something else is mounted.
-        let is_mounted = Place::of(&dir)?.mount_root == Some(true);
-        let left = if is_mounted { Vec::new() } else { left };
-        Ok(EnteredDir { name, dir, all, left, goes: Vec::new(), stays: is_mounted })
+        Ok(Ok(EnteredDir { name, dir, device, all, left, goes: Vec::new(), stays: false }))
     }
 }
 
-/// Whether all of the directory `name` in `dir` goes. Where some of it `stays`, the rest is handed to `each`.
+/// How much goes of the directory `name` in `dir`. Where it is a part, that is handed to `each`.
 ///
 /// # Errors
 /// A directory cannot be opened or listed, or `each` failed.
-pub(crate) fn goes_whole(
+pub(crate) fn goes(
     dir: &Dir,
     name: Name<'_>,
-    stays: &dyn Fn(&[&[u8]], &Info) -> bool,
+    fate: &FateOf<'_>,
+    each: impl FnMut(Part<'_>) -> io::Result<()>,
+) -> io::Result<Extent> {
+    match extent(dir, name, fate)? {
+        // What bars it may be met last.
+        Extent::Part => walk(dir, name, fate, each),
+        other => Ok(other),
+    }
+}
+
+/// How much goes of the directory `name` in `dir`.
+///
+/// # Errors
+/// A directory cannot be opened or listed.
+pub(crate) fn extent(dir: &Dir, name: Name<'_>, fate: &FateOf<'_>) -> io::Result<Extent> {
+    walk(dir, name, fate, |_| Ok(()))
+}
+
+fn walk(
+    dir: &Dir,
+    name: Name<'_>,
+    fate: &FateOf<'_>,
     mut each: impl FnMut(Part<'_>) -> io::Result<()>,
-) -> io::Result<bool> {
-    let mut entered = vec![EnteredDir::of(dir, name)?];
+) -> io::Result<Extent> {
+    match dir.look(name)?.map(|info| fate(&[name.bytes()], &info)) {
+        Some(Fate::Stays) => return Ok(Extent::Part),
+        Some(Fate::Bars(why)) => return Ok(Bar::at([name.bytes()], why)),
+        Some(Fate::Goes) | None => {}
+    }
+    let mut entered = match EnteredDir::of((dir, Place::of(dir)?.dev), name)? {
+        Ok(top) => vec![top],
+        Err(why) => return Ok(Bar::at([name.bytes()], why)),
+    };
     loop {
-        let Some(last) = entered.last_mut() else { return Ok(true) };
-        if let Some(entry) = last.left.pop() {
+        if let Some(entry) = entered.last_mut().and_then(|last| last.left.pop()) {
+            let Some(last) = entered.last() else { return Ok(Extent::Whole) };
             let Some(info) = last.dir.look(entry.as_name())? else { continue };
-            let is_dir = info.kind == Kind::Dir;
-            let way = entered.iter().map(|last| last.name.bytes()).chain([entry.bytes()]);
-            let is_left = stays(&way.collect::<Vec<_>>(), &info);
-            let Some(last) = entered.last_mut() else { return Ok(true) };
-            if is_left {
-                last.stays = true;
-            } else if is_dir {
-                let below = EnteredDir::of(&last.dir, entry.as_name())?;
-                entered.push(below);
-            } else {
-                last.goes.push(entry);
+            let names = entered.iter().map(|last| last.name.bytes()).chain([entry.bytes()]);
+            let way: Vec<&[u8]> = names.collect();
+            let fate = fate(&way, &info);
+            let below = match fate {
+                Fate::Bars(why) => return Ok(Bar::at(way, why)),
+                Fate::Goes if info.kind == Kind::Dir => {
+                    match EnteredDir::of((&last.dir, last.device), entry.as_name())? {
+                        Ok(below) => Some(below),
+                        Err(why) => return Ok(Bar::at(way, why)),
+                    }
+                }
+                Fate::Goes | Fate::Stays => None,
+            };
+            let Some(last) = entered.last_mut() else { return Ok(Extent::Whole) };
+            match below {
+                Some(below) => entered.push(below),
+                None if fate == Fate::Stays => last.stays = true,
+                None => last.goes.push(entry),
             }
             continue;
         }
-        let Some(done) = entered.pop() else { return Ok(true) };
+        let Some(done) = entered.pop() else { return Ok(Extent::Whole) };
         if done.stays {
             let below: Vec<&NameBuf> = entered.iter().map(|last| &last.name).chain([&done.name]).collect();
             each(Part { dir: &done.dir, below: &below, goes: &done.goes, all: done.all })?;
@@ -89,7 +171,8 @@ pub(crate) fn goes_whole(
         match entered.last_mut() {
             Some(above) if done.stays => above.stays = true,
             Some(above) => above.goes.push(done.name),
-            None => return Ok(!done.stays),
+            None if done.stays => return Ok(Extent::Part),
+            None => return Ok(Extent::Whole),
         }
     }
 }
@@ -100,8 +183,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// The parts that go of a tree with these files, as paths; all of them where nothing stays.
-    fn parts(files: &[&str], stays: &str) -> (bool, Vec<String>) {
+    /// How much goes of a tree with these files, where what ends so stays or bars it; and the parts, as paths.
+    fn parts(files: &[&str], stays: &str, bars: &str) -> (Extent, Vec<String>) {
         let tmp = tempfile::tempdir().unwrap();
         for file in files {
             fs::create_dir_all(tmp.path().join(file).parent().unwrap()).unwrap();
@@ -111,13 +194,17 @@ mod tests {
         let dir = Dir::open(tmp.path()).unwrap();
         let d = NameBuf::new(b"d").unwrap();
         let mut found = Vec::new();
-        let whole = goes_whole(
+        let extent = goes(
             &dir,
             d.as_name(),
             &|way, info| {
                 let slash = if info.kind == Kind::Dir { "/" } else { "" };
                 let path = String::from_utf8(way.join(&b'/')).unwrap() + slash;
-                path.ends_with(stays)
+                match path {
+                    path if path.ends_with(stays) => Fate::Stays,
+                    path if path.ends_with(bars) => Fate::Bars(Reason::HoldsSource),
+                    _ => Fate::Goes,
+                }
             },
             |part| {
                 let below = part.below.iter().map(|n| n.bytes()).collect::<Vec<_>>().join(&b'/');
@@ -134,21 +221,36 @@ mod tests {
         )
         .unwrap();
         found.sort();
-        (whole, found)
+        (extent, found)
     }
 
     #[test]
     fn what_stays_keeps_what_leads_to_it() {
         let files = ["d/a.c", "d/x/b.o", "d/x/c.c", "d/x/y/d.c", "d/z/e.c"];
-        assert_eq!(parts(&files, ".no"), (true, vec![]));
+        let parts = |files: &[&str], stays| parts(files, stays, ".no");
+        assert_eq!(parts(&files, ".no"), (Extent::Whole, vec![]));
         assert_eq!(
             parts(&files, "b.o"),
-            (false, ["d/a.c", "d/empty", "d/x/c.c", "d/x/y", "d/z"].map(str::to_owned).to_vec())
+            (Extent::Part, ["d/a.c", "d/empty", "d/x/c.c", "d/x/y", "d/z"].map(str::to_owned).to_vec())
         );
         assert_eq!(
             parts(&files, "x/y/"),
-            (false, ["d/a.c", "d/empty", "d/x/b.o", "d/x/c.c", "d/z"].map(str::to_owned).to_vec())
+            (Extent::Part, ["d/a.c", "d/empty", "d/x/b.o", "d/x/c.c", "d/z"].map(str::to_owned).to_vec())
         );
-        assert_eq!(parts(&["d/a.o"], ".o"), (false, vec!["d/empty".to_owned()]));
+        assert_eq!(parts(&["d/a.o"], ".o"), (Extent::Part, vec!["d/empty".to_owned()]));
+        // The directory itself is asked about as well.
+        assert_eq!(parts(&files, "d/"), (Extent::Part, vec![]));
+    }
+
+    /// Wherever it is met, before or after something that stays.
+    #[test]
+    fn what_bars_a_directory_keeps_all_of_it() {
+        let files = ["d/a/1.o", "d/a/2", "d/m/bar", "d/z/1.o", "d/z/2"];
+        for bars in ["d/m/bar", "d/m/", "d/"] {
+            let bar = Bar { path: bars.into(), why: Reason::HoldsSource };
+            assert_eq!(parts(&files, ".o", bars), (Extent::Barred(bar), vec![]), "{bars}");
+        }
+        // What stays is not looked into.
+        assert_eq!(parts(&files, "m/", "bar").0, Extent::Part);
     }
 }

@@ -7,6 +7,7 @@ use crate::error::{Error, Op, Reason, Result};
 use crate::event::{Action, Event, Summary};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Privileged};
+use crate::receiver::partly::Fate;
 use crate::receiver::plan::Proof;
 use crate::tally::Tally;
 use crate::verbs::alike::AlikeTree;
@@ -133,6 +134,10 @@ pub(crate) trait Visit: Sync {
     fn top(&self, _at: &EntryPair<'_>, _found: &mut Findings) {}
     /// An entry that only the destination has.
     fn extra(&self, _dir: &Dir, _name: Name<'_>, _dst_path: PathBuf, _found: &mut Findings) {}
+    /// What becomes of something below a directory that only the destination has, where the filter does not leave it out.
+    fn fate(&self, _info: &Info) -> Fate {
+        Fate::Goes
+    }
     /// A directory of the destination that was compared has so many names. Only where [`Visit::extra`] is wanted.
     fn counted(&self, _names: u64) {}
     /// Whether [`Visit::extra`] is wanted.

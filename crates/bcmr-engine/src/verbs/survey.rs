@@ -13,7 +13,7 @@ use crate::policy::{CopyPolicy, Follow, Mirror, Privileged, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dir_task::{DirTask, Hold, Origin};
 use crate::receiver::land;
-use crate::receiver::partly;
+use crate::receiver::partly::{self, Extent, Fate};
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
@@ -369,7 +369,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Whether the filter leaves out something in a directory that only the destination has; then the rest is told.
+    /// Whether something stays in a directory that only the destination has; then the rest is told.
     fn some_stays<S: Excludes>(
         &self,
         buffers: &mut SurveyBuffers,
@@ -381,10 +381,12 @@ impl<'a> Survey<'a> {
         if !asks || !dir.look(name)?.is_some_and(|info| info.kind == Kind::Dir) {
             return Ok(false);
         }
-        let stays =
-            |below: &[&[u8]], info: &Info| pair.src.leaves_out(below, info.kind == Kind::Dir, &self.filter);
+        let fate = |below: &[&[u8]], info: &Info| {
+            let is_out = pair.src.leaves_out(below, info.kind == Kind::Dir, &self.filter);
+            if is_out { Fate::Stays } else { self.visit.fate(info) }
+        };
         let above = path.parent().unwrap_or(path);
-        let whole = partly::goes_whole(dir, name, &stays, |part| {
+        let extent = partly::goes(dir, name, &fate, |part| {
             self.visit.counted(part.all);
             let at = part.below.iter().fold(above.to_owned(), |at, name| at.join(os(name.as_name())));
             for name in part.goes {
@@ -393,7 +395,7 @@ impl<'a> Survey<'a> {
             }
             Ok(())
         })?;
-        Ok(!whole)
+        Ok(extent == Extent::Part)
     }
 
     /// A directory that things go into.

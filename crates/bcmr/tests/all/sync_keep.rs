@@ -277,6 +277,50 @@ fn no_more_is_moved_than_would_be_deleted() {
     assert_eq!(text(&tmp.p("d/holds/x")), "x");
 }
 
+/// Where a filter leaves something out as well, and where what is kept holds what the filter leaves out.
+#[test]
+fn what_is_kept_below_the_destination_stays_with_a_filter_too() {
+    for filter in ["-e old/", "-e *.o", "-e receipt", "-e files/", "-e none"] {
+        for (place, way) in [("kept", "--backup-dir d/kept"), ("only/kept", "--backup-dir d/only/kept")] {
+            for when in ["--delete", "--delete=before", "--delete-excluded"] {
+                let tmp = Tmp::new();
+                for name in ["s/a", "d/b.c", "d/only/c.o", "d/only/c.c", "d/only/deep/c"] {
+                    tmp.file(name, name);
+                }
+                let words = format!("sync {when} --max-delete=100% {filter} {way} s d");
+                run(&tmp, &words).ok();
+                let first = tree(&tmp.p("d").join(place));
+                tmp.file("d/later", "later");
+                let told = run(&tmp, &words.replace("sync", "sync -n")).ok().out;
+                assert!(told.contains("later") && !told.contains("kept"), "{words}: {told}");
+                run(&tmp, &words).ok();
+                let mut second = tree(&tmp.p("d").join(place));
+                second.retain(|path, _| first.contains_key(path));
+                for entries in [&mut second, &mut first.clone()] {
+                    entries.get_mut(&b""[..]).unwrap().mtime = (0, 0);
+                }
+                let told = differences(&first, &second, Exact { times: false, ..EVERYTHING });
+                assert!(told.is_empty(), "{words}:\n{}", told.join("\n"));
+                assert_eq!(receipts(&tmp.p("d").join(place)).len(), 2, "{words}");
+            }
+        }
+    }
+    needs!(is_root(), "mounting needs root");
+    let tmp = Tmp::new();
+    let Ok(_mount) = Mount::tmpfs("size=4m", &tmp.p("d")) else {
+        return skipped("what_is_kept_below_the_destination_stays_with_a_filter_too", "there are no mounts");
+    };
+    for name in ["s/a", "d/b.o", "d/c"] {
+        tmp.file(name, name);
+    }
+    let trash = tmp.p(format!("d/.Trash-{}/files", rustix::process::geteuid().as_raw()));
+    for kept in [&["c"][..], &["c", "e"]] {
+        run(&tmp, "sync --delete --max-delete=100% -e *.o --trash s d").ok();
+        assert_eq!(names(&trash), kept);
+        tmp.file("d/e", "e");
+    }
+}
+
 /// From another machine the receiver is here, and keeps as it does near.
 #[test]
 fn what_comes_from_another_machine_is_undone_here() {

@@ -487,6 +487,9 @@ fn nothing_is_deleted_where_something_is_mounted() {
     for name in ["s/a", "s/merged/b", "d/a", "d/merged/b", "elsewhere/kept"] {
         tmp.file(name, name);
     }
+    for name in ["d/old/a.o", "d/old/before/b", "d/old/zzz/b.o", "d/old/zzz/c"] {
+        tmp.file(name, name);
+    }
     let inside = [tmp.p("d/merged"), tmp.p("d/old/deep"), tmp.p("d/top")];
     let mut mounts = Vec::new();
     for at in &inside[..2] {
@@ -498,14 +501,29 @@ fn nothing_is_deleted_where_something_is_mounted() {
     }
     // A directory of the same file system that is mounted a second time.
     mounts.push(Mount::bind(&tmp.p("elsewhere"), &inside[2]).unwrap());
-    tmp.file("d/x", "x");
-    for dry in ["-n ", ""] {
-        sync(&tmp, &format!("{dry}--delete s d")).code(8).says("mount");
-        for at in &inside {
-            assert!(at.join("kept").exists(), "{at:?}");
+    // Whatever else stays there, a directory that holds a mount point goes neither as a whole nor in part.
+    for what in ["", "-e *.o ", "--backup-dir kept ", "--backup-dir d/old/kept ", "-e *.o --backup-dir kept "]
+    {
+        for when in ["-n --delete", "--delete=before", "--delete"] {
+            tmp.file("d/x", "x");
+            let ran = sync(&tmp, &format!("{when} --max-delete=100% {what}s d")).code(8);
+            for at in ["d/old/deep", "d/top"] {
+                let told = format!("cannot remove '{at}': it is a mount point");
+                assert!(ran.err.contains(&told), "{when} {what}: {}", ran.err);
+            }
+            for at in &inside {
+                assert!(at.join("kept").exists(), "{at:?}");
+            }
+            let rest: Vec<_> = names(&tmp.p("d/old")).into_iter().filter(|name| name != "kept").collect();
+            assert_eq!(rest, ["a.o", "before", "deep", "zzz"], "{when} {what}");
+            assert_eq!(names(&tmp.p("d/old/zzz")), ["b.o", "c"], "{when} {what}");
+            assert_eq!(tmp.p("d/x").exists(), when.starts_with("-n"), "the twin is deleted");
         }
+        fs::remove_dir_all(tmp.p("d/old/kept")).ok();
     }
-    assert!(!tmp.p("d/x").exists(), "the twin is deleted");
+    // Where the filter leaves out what is mounted, the rest goes.
+    sync(&tmp, "--delete --max-delete=100% -e deep -e top s d").ok();
+    assert_eq!(names(&tmp.p("d/old")), ["deep"]);
     // What the source has as well is merged, and what only the mounted file system has is left without a word.
     mounts.truncate(1);
     fs::remove_dir_all(tmp.p("d/old")).unwrap();
@@ -532,8 +550,11 @@ fn the_source_is_not_deleted_under_another_name() {
     let Ok(_mount) = Mount::bind(&tmp.p("d/s"), &tmp.dir("s")) else {
         return skipped("the_source_is_not_deleted_under_another_name", "there are no mounts");
     };
-    for dry in ["-n ", ""] {
-        sync(&tmp, &format!("{dry}--delete s d")).code(8).says("holds the source");
+    tmp.file("d/s/x.o", "x");
+    for what in ["", "-e *.o ", "--backup-dir kept "] {
+        for when in ["-n --delete", "--delete=before", "--delete"] {
+            sync(&tmp, &format!("{when} {what}s d")).code(8).says("holds the source");
+        }
     }
     assert_eq!(text(&tmp.p("d/s/a")), "d/s/a");
 }

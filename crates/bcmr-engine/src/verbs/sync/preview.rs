@@ -11,6 +11,7 @@ use crate::policy::{Collide, Compare, CopyPolicy};
 use crate::receiver::aside;
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::extraneous::{At, Extraneous, Going};
+use crate::receiver::partly::Fate;
 use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::receiver::tree;
 use crate::tally::Tally;
@@ -25,7 +26,7 @@ use crate::verbs::sync::ends::SyncPair;
 use crate::verbs::sync::first::DeletesFirst;
 use crate::verbs::sync::rules_there::RulesThere;
 use fastcopy::dir::{Dir, Name, NameBuf};
-use fastcopy::meta::Kind;
+use fastcopy::meta::{Info, Kind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -265,6 +266,10 @@ impl Visit for Preview<'_> {
 
     fn lacks(&self, lack: &Lack) {
         self.check.lacks(lack);
+    }
+
+    fn fate(&self, info: &Info) -> Fate {
+        self.found.as_ref().map_or(Fate::Goes, |found| found.fate(info))
     }
 
     fn counted(&self, names: u64) {
