@@ -133,6 +133,8 @@ pub(crate) struct Extraneous {
 struct MirrorRoot {
     dir: Dir,
     node: Arc<Node>,
+    /// The file system that it is on.
+    device: u64,
     /// The source's own directory, which is never removed wherever it is met.
     source: (u64, u64),
 }
@@ -175,10 +177,10 @@ impl Extraneous {
     /// `dir` becomes what the directory `source` is. Without this nothing goes.
     ///
     /// # Errors
-    /// There is no handle left for it.
+    /// There is no handle left for it, or it cannot be looked at.
     pub(crate) fn begin(&self, dir: &Dir, node: &Arc<Node>, source: (u64, u64)) -> io::Result<()> {
-        let dir = dir.try_clone()?;
-        self.root.get_or_init(|| MirrorRoot { dir, node: node.clone(), source });
+        let (dir, device) = (dir.try_clone()?, dir.info()?.dev);
+        self.root.get_or_init(|| MirrorRoot { dir, node: node.clone(), device, source });
         Ok(())
     }
 
@@ -375,8 +377,7 @@ impl Extraneous {
 
     /// M4: whether a directory on this device is on the destination's own file system, so that something in it may go.
     pub(crate) fn may_go_on(&self, device: u64) -> bool {
-        let root = self.root.get().map(|root| root.dir.info());
-        root.is_none_or(|info| info.is_ok_and(|info| info.dev == device))
+        self.root.get().is_none_or(|root| root.device == device)
     }
 
     /// A directory of the destination has so many names.

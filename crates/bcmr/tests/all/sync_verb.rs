@@ -693,6 +693,31 @@ fn rules_that_are_too_long_delete_nothing() {
     assert_eq!((text(&tmp.p("d/kept")), tmp.p("d/gone").exists()), ("theirs".into(), false));
 }
 
+/// M2: whatever cannot be looked at, exit 0 says that what only the destination had is gone.
+#[test]
+fn what_cannot_be_looked_at_is_not_taken_for_another_file_system() {
+    needs!(has_tool("strace"), "there is no strace");
+    let mut failed = 0;
+    for when in ["--delete=before", "--delete"] {
+        for nth in 1..=60 {
+            if !in_slice(nth, 3) {
+                continue;
+            }
+            let tmp = Tmp::new();
+            for name in ["s/a", "s/sub/b", "d/a", "d/sub/b", "d/sub/gone", "d/gone"] {
+                tmp.file(name, "x");
+            }
+            let mut line = bcmr_failing_at(&nth.to_string(), "fstat,statx,newfstatat", "EIO");
+            line.0.env("XDG_STATE_HOME", tmp.p("state"));
+            let ran = line.args(["sync", "-j1", "--max-delete=100%", when, "s", "d"]).cwd(tmp.path()).run();
+            failed += i32::from(ran.code != 0);
+            let there = tmp.p("d/gone").exists() || tmp.p("d/sub/gone").exists();
+            assert!(ran.code != 0 || !there, "{when} {nth}: {}", ran.err);
+        }
+    }
+    assert!(failed > 0, "nothing has failed");
+}
+
 /// As git does: a directory that is called as a file of rules is one like any other.
 #[test]
 fn a_directory_that_is_called_as_a_file_of_rules_has_none() {
