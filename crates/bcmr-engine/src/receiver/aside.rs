@@ -25,6 +25,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the receipt is called, and what holds the rest beside it.
@@ -163,21 +164,22 @@ impl Aside {
                 Privileged::Real => job.info,
                 Privileged::Held => held_stat::holding(&job.info),
             });
-            let kept = self.begun(&mut run).and_then(|run| match replaced {
-                None => run.write(Done::Made(known), &dst.node, Some(job.name)),
-                Some(there) => {
-                    let (at_dir, at_name, at) = self.place(run, &dst.node, job.name, &there)?;
-                    let kept = KeptThing { at: at.clone(), ino: Some(there.ino) };
-                    run.write(Done::Replaced(known, kept), &dst.node, Some(job.name))?;
-                    if !second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())? {
-                        to_rename.push((nth, there, Promised { at, at_dir, at_name }));
-                        return Ok(());
-                    }
-                    run.promised.remove(&at);
-                    run.owe(at_dir)?;
-                    job.old = OldKept::At(at);
-                    Ok(())
+            let kept = self.begun(&mut run).and_then(|run| {
+                self.changes_in(run, dst)?;
+                let Some(there) = replaced else {
+                    return run.write(Done::Made(known), &dst.node, Some(job.name));
+                };
+                let (at_dir, at_name, at) = self.place(run, &dst.node, job.name, &there)?;
+                let kept = KeptThing { at: at.clone(), ino: Some(there.ino) };
+                run.write(Done::Replaced(known, kept), &dst.node, Some(job.name))?;
+                if !second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())? {
+                    to_rename.push((nth, there, Promised { at, at_dir, at_name }));
+                    return Ok(());
                 }
+                run.promised.remove(&at);
+                run.owe(at_dir)?;
+                job.old = OldKept::At(at);
+                Ok(())
             });
             if let Err(e) = kept {
                 job.fault = Some(Fault::os(Side::Dest, Op::KeepOld, e));
@@ -240,6 +242,37 @@ impl Aside {
             // What says something of nothing is passed over by all who read a trash.
             trash.info.remove_file(info.as_name()).ok();
         }
+    }
+
+    /// Writes down, once, what `dst` is like before something in it changes, and its time with that: a run that is killed does
+    /// not come to giving it back. What a run has made stands in the receipt as that.
+    fn changes_in(&self, run: &mut KeptRun, dst: &DestDir<Sys>) -> io::Result<()> {
+        // The destination itself stands first in every receipt.
+        let is_dest = matches!(*dst.node, Node::Root(_));
+        if dst.is_made() || is_dest || dst.is_in_receipt.load(Relaxed) {
+            return Ok(());
+        }
+        run.stayed(&self.was(dst)?, &dst.node)?;
+        dst.is_in_receipt.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// What `dst` was like before this run.
+    fn was(&self, dst: &DestDir<Sys>) -> io::Result<Info> {
+        match self.privileged {
+            Privileged::Real => Ok(dst.info),
+            Privileged::Held => held_stat::dir_as(self.privileged, &dst.dir),
+        }
+    }
+
+    /// Writes down what `dir` is like before something in it is deleted, and before it is opened up for that.
+    ///
+    /// # Errors
+    /// It cannot be written, and nothing may be deleted there.
+    pub(crate) fn deletes_in(&self, dir: &Dir, node: &Node) -> Result<()> {
+        let was = held_stat::dir_as(self.privileged, dir).map_err(|e| Error::os(Op::Stat, node.path(), e))?;
+        let written = self.begun(&mut self.run()).and_then(|run| run.stayed(&was, node));
+        written.map_err(|e| Error::os(Op::WriteReceipt, node.path(), e))
     }
 
     /// Writes down that `name`, which is `there` below `node`, is moved away, and as what. M7: it may be once
@@ -313,6 +346,13 @@ impl Aside {
         self.moves((dir, node), name, there, &promised)
     }
 
+    /// The same of something in `dst`, which things come into.
+    fn takes_from(&self, dst: &DestDir<Sys>, name: Name<'_>, there: &Info) -> Result<()> {
+        let written = self.begun(&mut self.run()).and_then(|run| self.changes_in(run, dst));
+        written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.path(), e))?;
+        self.takes(&dst.dir, &dst.node, name, there)
+    }
+
     /// What the source has under the name of the directory that holds what is kept, does not come: kept things would be mixed
     /// with the source's, and moved into themselves.
     ///
@@ -338,11 +378,14 @@ impl Aside {
             if dst.created_names.lock().has_under(&there, name, btime, disk.lists(&dst.dir)) {
                 return Ok(());
             }
-            self.takes(&dst.dir, &dst.node, name, &there)?;
+            self.takes_from(dst, name, &there)?;
         }
         let mut run = self.run();
         let made = Done::Made(KnownBy::a_dir());
-        let written = self.begun(&mut run).and_then(|run| run.write(made, &dst.node, Some(name)));
+        let written = self.begun(&mut run).and_then(|run| {
+            self.changes_in(run, dst)?;
+            run.write(made, &dst.node, Some(name))
+        });
         written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.join(name), e))
     }
 
@@ -357,7 +400,7 @@ impl Aside {
         if !is_empty.map_err(fail)? {
             return Ok(false);
         }
-        self.takes(&dst.dir, &dst.node, name, there).map(|()| true)
+        self.takes_from(dst, name, there).map(|()| true)
     }
 
     /// Begins the receipt, which says first what the destination itself was like, if that becomes what `source` is and was not.
@@ -377,18 +420,11 @@ impl Aside {
     /// # Errors
     /// It cannot be written.
     pub(crate) fn enters(&self, dst: &DestDir<Sys>, source: &Info, policy: &CopyPolicy) -> Result<()> {
-        let was = match self.privileged {
-            Privileged::Real => Ok(dst.info),
-            Privileged::Held => held_stat::dir_as(self.privileged, &dst.dir),
-        };
-        let was = &was.map_err(|e| Error::os(Op::Stat, dst.node.path(), e))?;
-        // One that was made is written down by now.
-        if dst.is_made() || !changes(was, source, policy) {
+        let was = self.was(dst).map_err(|e| Error::os(Op::Stat, dst.node.path(), e))?;
+        if !changes(&was, source, policy) {
             return Ok(());
         }
-        let mut run = self.run();
-        let stayed = Done::Stayed(WasLike::of(was));
-        let written = self.begun(&mut run).and_then(|run| run.write(stayed, &dst.node, None));
+        let written = self.begun(&mut self.run()).and_then(|run| self.changes_in(run, dst));
         written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.path(), e))
     }
 
@@ -451,7 +487,7 @@ impl Aside {
         let (id, privileged) = (self.dest_id, self.privileged);
         let head = ReceiptHead { dest, id, store, trash, privileged };
         run.write_lines(&head.lines())?;
-        run.write(Done::Stayed(WasLike::of(&self.dest_info)), &Node::Root(PathBuf::new()), None)?;
+        run.stayed(&self.dest_info, &Node::Root(PathBuf::new()))?;
         Ok(run)
     }
 
@@ -613,6 +649,11 @@ impl KeptRun {
         self.write_lines(&KeptLine { done, path: relative(node, name) }.line())?;
         self.owes_lines |= is_of_kept;
         Ok(())
+    }
+
+    /// Writes down what a directory that stays is like.
+    fn stayed(&mut self, was: &Info, node: &Node) -> io::Result<()> {
+        self.write(Done::Stayed(WasLike::of(was)), node, None)
     }
 
     /// Whole lines or nothing: on a full disk half a line may be written, and what came behind it would make it no receipt.

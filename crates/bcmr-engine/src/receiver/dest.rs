@@ -23,6 +23,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The directory a whole operand lands in; stays open as long as anything may be looked up below it.
@@ -269,6 +270,8 @@ pub(crate) struct DestDir<D: Disk> {
     /// Whether what has a name in it keeps that for ever, where that was asked.
     names_stay: OnceLock<bool>,
     pub(crate) keep: Keep,
+    /// The receipt says what it was like before this run.
+    pub(crate) is_in_receipt: AtomicBool,
 }
 
 fn fail<'a>(op: Op, node: &'a Node, name: Option<Name<'a>>) -> impl FnOnce(io::Error) -> Error + 'a {
@@ -369,6 +372,7 @@ impl<D: Disk> DestDir<D> {
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
             keep,
+            is_in_receipt: AtomicBool::new(false),
         })
     }
 
@@ -512,6 +516,7 @@ impl<D: Disk> DestDir<D> {
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
             keep,
+            is_in_receipt: AtomicBool::new(false),
         })
     }
 
@@ -668,6 +673,7 @@ impl<D: Disk> DestDir<D> {
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
             keep,
+            is_in_receipt: AtomicBool::new(false),
         })
     }
 
@@ -734,6 +740,7 @@ impl<D: Disk> DestDir<D> {
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
             keep: self.keep,
+            is_in_receipt: AtomicBool::new(false),
         })
     }
 
@@ -868,6 +875,7 @@ impl<D: Disk> DestDir<D> {
             heritage: self.heritage.clone(),
             names_stay: self.names_stay.clone(),
             keep: self.keep,
+            is_in_receipt: AtomicBool::new(false),
         }
     }
 

@@ -668,6 +668,11 @@ fn promise(root: &Dir, below: &mut Vec<Below>, aside: &Aside, tally: &Tally<'_>)
         let dir = reach(root, at).map_err(|e| tally.fail(e));
         let Ok(dir) = dir else { return false };
         let node = at.node.clone();
+        // Before it is opened up.
+        if let Err(e) = aside.deletes_in(&dir, &node) {
+            tally.fail(e);
+            return false;
+        }
         at.names.retain_mut(|planned| {
             let promised = promised(&dir, &node, planned, aside).map_err(|e| tally.fail(e));
             promised.map(|promised| planned.promised = promised).is_ok()
