@@ -158,9 +158,36 @@ impl Ignores {
     }
 }
 
+/// A line without the spaces at its end, as git reads it: one that is escaped stays, and so does any other white space.
+fn trimmed(line: &str) -> &str {
+    let rest = line.trim_end_matches(' ');
+    let is_escaped = ends_escaped(rest) && rest.len() < line.len();
+    line.get(..rest.len() + usize::from(is_escaped)).unwrap_or(line)
+}
+
+/// Whether a character that followed would be escaped.
+fn ends_escaped(line: &str) -> bool {
+    line.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
+}
+
+/// Adds a line to what the library compiles, which would cut any white space off its end. A group of one alternative is the same
+/// glob with another end.
+fn add_line(builder: &mut GitignoreBuilder, line: &str) -> std::result::Result<(), ignore::Error> {
+    let line = trimmed(line);
+    let last = line.chars().next_back().filter(|last| last.is_whitespace() && !line.starts_with('#'));
+    let line = match last.and_then(|last| line.strip_suffix(last).map(|rest| (rest, last))) {
+        Some((rest, last)) => match rest.strip_suffix('\\').filter(|_| ends_escaped(rest)) {
+            Some(rest) => Cow::Owned(format!("{rest}{{\\{last}}}")),
+            None => Cow::Owned(format!("{rest}{{{last}}}")),
+        },
+        None => Cow::Borrowed(line),
+    };
+    builder.add_line(None, &line).map(drop)
+}
+
 /// How deep a line of a `.gitignore` can match below its directory; `Some(0)`: it is about names, at any depth.
 fn reach_of(line: &str) -> Option<usize> {
-    let line = line.trim_end();
+    let line = trimmed(line);
     let line = line.strip_prefix('!').unwrap_or(line);
     let body = line.strip_suffix('/').unwrap_or(line);
     let slashes = body.bytes().filter(|b| *b == b'/').count();
@@ -184,7 +211,7 @@ impl Filter {
             };
             let none = || bad(pattern, "no character is in this class".to_owned());
             let line = classes::plain(&line).ok_or_else(none)?;
-            builder.add_line(None, &line).map_err(|e| bad(pattern, e.to_string()))?;
+            add_line(&mut builder, &line).map_err(|e| bad(pattern, e.to_string()))?;
         }
         let globs = builder.build().map_err(|e| bad("", e.to_string()))?;
         let regexes = match spec.regexes.as_slice() {
@@ -341,7 +368,7 @@ fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
 /// # Errors
 /// They are more, or take more, than there may be: none of them may be left out, as it may be the one that keeps something.
 fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> io::Result<Option<Arc<Ignores>>> {
-    let is_rule = |line: &&str| !line.starts_with('#') && !line.trim_end().is_empty();
+    let is_rule = |line: &&str| !line.starts_with('#') && !trimmed(line).is_empty();
     let rule_bytes = above.map_or(0, |above| above.rule_bytes)
         + text.lines().filter(is_rule).map(|line| line.len() + RULE_LINE_BYTES).sum::<usize>();
     if rule_bytes > RULE_BYTES_MAX {
@@ -353,11 +380,11 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> io::Resul
     for line in text.lines().filter(is_rule) {
         // As git does: a line that makes no pattern is passed over. A brace without its other half is itself.
         let Some(line) = classes::plain(line) else { continue };
-        let line = if all.add_line(None, &line).is_ok() {
+        let line = if add_line(&mut all, &line).is_ok() {
             line
         } else {
             let escaped = line.replace('{', "\\{").replace('}', "\\}");
-            if all.add_line(None, &escaped).is_err() {
+            if add_line(&mut all, &escaped).is_err() {
                 continue;
             }
             Cow::Owned(escaped)
@@ -372,7 +399,7 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> io::Resul
         None
     } else {
         let mut names = GitignoreBuilder::new("");
-        let added = about_names.iter().try_for_each(|line| names.add_line(None, line).map(drop));
+        let added = about_names.iter().try_for_each(|line| add_line(&mut names, line));
         added.map_err(io::Error::other)?;
         Some(built(&names)?)
     };
@@ -438,6 +465,75 @@ mod tests {
         ] {
             assert_eq!(f.excludes(Path::new(path), dir, None), out, "{path}");
         }
+    }
+
+    /// As git has it: spaces at the end go but for one that is escaped, and other white space is part of the name.
+    #[test]
+    fn white_space_at_the_end_is_part_of_the_name() {
+        let names = [
+            "a",
+            "a ",
+            "a  ",
+            "a\t",
+            "a\u{a0}",
+            "a\u{3000}",
+            "a\u{b}",
+            "a\u{2028}",
+            "a\\",
+            " ",
+            "\t",
+            "\u{a0}",
+            "a,",
+            "{a\t",
+            "[a\t",
+        ];
+        let table: [(&str, &[&str]); 22] = [
+            ("a", &["a"]),
+            ("a   ", &["a"]),
+            ("a\\ ", &["a "]),
+            ("a\\    ", &["a "]),
+            ("a \\ ", &["a  "]),
+            ("a\\ \\ ", &["a  "]),
+            ("a\\\\ ", &["a\\"]),
+            ("a\t", &["a\t"]),
+            ("a\t ", &["a\t"]),
+            ("a\\\t", &["a\t"]),
+            ("a[\t]", &["a\t"]),
+            ("a[[:blank:]] ", &["a ", "a\t"]),
+            ("a\u{a0}", &["a\u{a0}"]),
+            ("a\\\u{a0} ", &["a\u{a0}"]),
+            ("{a\u{a0},b\t}", &["a\u{a0}"]),
+            ("?\u{3000}", &["a\u{3000}"]),
+            ("a\u{b}", &["a\u{b}"]),
+            ("[a]\u{2028}", &["a\u{2028}"]),
+            ("\\ ", &[" "]),
+            ("/\t", &["\t"]),
+            ("\u{a0}", &["\u{a0}"]),
+            ("   ", &[]),
+        ];
+        let excluded = |excludes: &dyn Fn(&Path) -> bool| -> Vec<&str> {
+            names.into_iter().filter(|name| excludes(Path::new(name))).collect()
+        };
+        let asks = Filter { gitignore: true, ..Filter::all() };
+        for (line, want) in table {
+            let typed = filter(&[line], &[]);
+            assert_eq!(excluded(&|path| typed.excludes(path, false, None)), want, "{line:?}");
+            // A rule that is about names, and one that is not, which makes two sets.
+            for text in [format!("{line}\n"), format!("none/x\n{line}\r\n")] {
+                let rules = compiled(&text, 0, None).unwrap();
+                let found = excluded(&|path| asks.excludes(path, false, rules.as_ref()));
+                assert_eq!(found, want, "{text:?}");
+                let rules = compiled(&text, 0, None).unwrap();
+                let below =
+                    |path: &Path| asks.excludes(&Path::new("d/e/f").join(path), false, rules.as_ref());
+                if !line.starts_with('/') {
+                    assert_eq!(excluded(&below), want, "{text:?}");
+                }
+            }
+        }
+        // A brace without its other half is itself, and so is a bracket.
+        let rules = compiled("{a\t\n[a\t\n", 0, None).unwrap();
+        assert_eq!(excluded(&|path| asks.excludes(path, false, rules.as_ref())), ["{a\t", "[a\t"]);
     }
 
     /// As rsync's: a size is about regular files, and both bounds are within.

@@ -202,7 +202,7 @@ impl BoundsArgs {
 /// The lines of a file of globs. A comment and an empty line say nothing.
 fn globs(text: &[u8]) -> Result<Vec<RuleArg>, ()> {
     let text = std::str::from_utf8(text).map_err(|_| ())?;
-    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let lines = text.lines().filter(|line| !line.trim_matches(' ').is_empty() && !line.starts_with('#'));
     Ok(lines
         .map(|line| match line.strip_prefix('!') {
             Some(glob) => RuleArg::Include(glob.to_owned()),
