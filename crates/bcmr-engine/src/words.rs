@@ -104,7 +104,7 @@ Op {
     Read = 59,
     ReadAttributesOf = 60,
     ReadBack = 61,
-    ReadGitignore = 62,
+    ReadRules = 62,
     ReadLink = 63,
     ReadListOfNames = 64,
     ReadListOfNamesBelow = 65,
@@ -381,6 +381,7 @@ Reason {
     RulesToCome = 291,
     TooManyRules = 292,
     RulesInTheWay = 293,
+    RulesInNoFile = 294,
     SnapshotEmpty = 295,
     ClosedMayBeEmpty = 296,
     // What a message is, against the protocol.

@@ -3,12 +3,11 @@
 //!
 //! Must not know what happens to what is left.
 
-use crate::error::{Code, Error, Op, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{FilterSpec, Rule, moment};
 use crate::sender::classes;
 use bcmr_wire::message::{Entry, Kind as WireKind};
 use fastcopy::dir::{Dir, Name, NameBuf};
-use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -311,56 +310,76 @@ fn regexes_of(patterns: &[String]) -> std::result::Result<RegexSet, regex::Error
 }
 
 impl Filter {
-    /// Reads the files of rules that a directory has; `depth` is how many names it is below the operand.
+    /// Reads the files of rules that a directory has, which is called as `shown` says; `depth` is how many names it is below the
+    /// operand.
+    ///
+    /// # Errors
+    /// One of them cannot be read, or is none; or they are more than there may be.
     pub(crate) fn rules_in(
         &self,
-        dir: &Dir,
+        (dir, shown): (&Dir, &dyn Fn() -> PathBuf),
         depth: usize,
         above: Option<&Arc<Ignores>>,
-    ) -> io::Result<Option<Arc<Ignores>>> {
-        self.rules_among(dir, depth, above, [true; RULE_FILES.len()])
+    ) -> Result<Option<Arc<Ignores>>> {
+        self.rules_among((dir, shown), depth, above, [true; RULE_FILES.len()])
     }
 
     /// The same of those files alone that are `some`.
+    ///
+    /// # Errors
+    /// As [`Filter::rules_in`].
     pub(crate) fn rules_among(
         &self,
-        dir: &Dir,
+        (dir, shown): (&Dir, &dyn Fn() -> PathBuf),
         depth: usize,
         above: Option<&Arc<Ignores>>,
         some: [bool; RULE_FILES.len()],
-    ) -> io::Result<Option<Arc<Ignores>>> {
+    ) -> Result<Option<Arc<Ignores>>> {
         let mut text = Vec::new();
         for ((name, reads), is_one) in RULE_FILES.into_iter().zip(self.reads()).zip(some) {
             if reads && is_one {
-                append_file(dir, name, &mut text)?;
+                append_file(dir, name, shown, &mut text)?;
             }
         }
         if text.is_empty() {
             return Ok(above.cloned());
         }
-        Ok(compiled(&String::from_utf8_lossy(&text), depth, above)?.or_else(|| above.cloned()))
+        let rules = compiled(&String::from_utf8_lossy(&text), depth, above);
+        let rules = rules.map_err(|e| Error::os(Op::ReadRules, shown(), e))?;
+        Ok(rules.or_else(|| above.cloned()))
     }
 }
 
 /// Adds what a file of a directory holds, if there is one, with an end of line behind it.
-fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
+///
+/// # Errors
+/// It cannot be read, or is no regular file: what it was to keep is not known then. A directory of that name is one like any other.
+fn append_file(dir: &Dir, name: &[u8], shown: &dyn Fn() -> PathBuf, text: &mut Vec<u8>) -> Result<()> {
     let Some(name) = NameBuf::new(name) else { return Ok(()) };
-    let read = dir.open_file(name.as_name()).and_then(|fd| {
-        // What stands behind the end of what is read may be the very line that keeps something.
-        let bytes = std::fs::File::from(fd).take(IGNORE_FILE_BYTES_MAX + 1).read_to_end(text)?;
-        let is_whole = bytes as u64 <= IGNORE_FILE_BYTES_MAX;
-        if is_whole { Ok(()) } else { Err(io::ErrorKind::FileTooLarge.into()) }
-    });
-    match read {
-        Ok(()) => {
-            text.push(b'\n');
-            Ok(())
-        }
-        // Absent, or a directory or a link, which git passes over as well, or something special that is not to be opened.
-        Err(e) if e.raw_os_error() == Some(errno::EISDIR) => Ok(()),
-        Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link | Code::Refused) => Ok(()),
-        Err(e) => Err(e),
+    let path = || shown().join(OsStr::from_bytes(name.bytes()));
+    let fail = |e| Error::os(Op::ReadRules, path(), e);
+    let check = |kind| match kind {
+        Kind::File => Ok(()),
+        _ => Err(Error::ours(Code::Refused, Op::ReadRules, path(), Reason::RulesInNoFile)),
+    };
+    // Merely opening a device may do something.
+    match dir.look(name.as_name()).map_err(fail)? {
+        None => return Ok(()),
+        Some(there) if there.kind == Kind::Dir => return Ok(()),
+        Some(there) => check(there.kind)?,
     }
+    let fd = match dir.open_file(name.as_name()) {
+        Err(e) if Code::of(&e) == Code::NotFound => return Ok(()),
+        opened => opened.map_err(fail)?,
+    };
+    check(Info::of(&fd).map_err(fail)?.kind)?;
+    // What stands behind the end of what is read may be the very line that keeps something.
+    let read = std::fs::File::from(fd).take(IGNORE_FILE_BYTES_MAX + 1).read_to_end(text);
+    if read.map_err(fail)? as u64 > IGNORE_FILE_BYTES_MAX {
+        return Err(fail(io::ErrorKind::FileTooLarge.into()));
+    }
+    text.push(b'\n');
+    Ok(())
 }
 
 /// The rules of one directory; `None` when it has none.

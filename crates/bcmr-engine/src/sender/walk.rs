@@ -62,9 +62,7 @@ impl SourceDir {
         if !filter.asks_tree() {
             return Ok(self.clone());
         }
-        let ignores = filter
-            .rules_in(&self.dir, 0, None)
-            .map_err(|e| Error::os(Op::ReadGitignore, self.node.path(), e))?;
+        let ignores = filter.rules_in((&self.dir, &|| self.node.path()), 0, None)?;
         let dir = self.dir.try_clone().map_err(|e| Error::os(Op::Open, self.node.path(), e))?;
         let (node, name, above) = (self.node.clone(), self.name.clone(), self.above.clone());
         let (privileged, is_stamped_here) = (self.privileged, self.is_stamped_here);
@@ -99,9 +97,7 @@ impl SourceDir {
         let info = meant(self.privileged, Of::Handle(dir.as_fd()), info, || node.path())?;
         let mut ignores = self.ignores.clone();
         if filter.asks_tree() {
-            ignores = filter
-                .rules_in(&dir, node.names().len(), ignores.as_ref())
-                .map_err(|e| Error::os(Op::ReadGitignore, node.path(), e))?;
+            ignores = filter.rules_in((&dir, &|| node.path()), node.names().len(), ignores.as_ref())?;
         }
         let is_same_device = info.dev == self.info.dev;
         let is_stamped_here = if is_same_device { self.is_stamped_here } else { stamps_by_our_clock(&dir) };

@@ -397,6 +397,9 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
         (Code::Refused, Some(Reason::RulesInTheWay)) => {
             hint("move that directory away; then, to delete the rest, run", Some(Add::GoOn))
         }
+        (Code::Refused, Some(Reason::RulesInNoFile)) => {
+            hint("put a file with the rules in its place, or name one with --exclude-from", None)
+        }
         (Code::Refused, Some(Reason::NotAllIsThere)) => {
             hint("once what went wrong above is mended, run", Some(Add::GoOn))
         }

@@ -76,7 +76,7 @@ pub fn op(op: Op) -> String {
         Op::Read => "read",
         Op::ReadAttributesOf => "read attributes of",
         Op::ReadBack => "read back",
-        Op::ReadGitignore => "read .gitignore",
+        Op::ReadRules => "read the rules in",
         Op::ReadLink => "read link",
         Op::ReadListOfNames => "read list of names",
         Op::ReadListOfNamesBelow => "read list of names below",
@@ -613,6 +613,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::RulesInTheWay => {
             "a directory that holds something is in the way of its .gitignore or .bcmrignore, so what that keeps is not known there, and nothing below was deleted"
         }
+        Reason::RulesInNoFile => "it is no regular file, so what it was to leave out is not known",
         Reason::TooManyRules => "more directories have a .gitignore or .bcmrignore than are remembered",
         Reason::HoldsKept => "it holds what is kept",
         Reason::NoTrash => "there is no trash that can be used for it",

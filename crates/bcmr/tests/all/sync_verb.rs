@@ -693,6 +693,57 @@ fn rules_that_are_too_long_delete_nothing() {
     assert_eq!((text(&tmp.p("d/kept")), tmp.p("d/gone").exists()), ("theirs".into(), false));
 }
 
+/// What is no file says nothing, and nobody knows what it was to keep.
+#[test]
+fn where_rules_are_in_no_file_nothing_is_deleted() {
+    let far = Far::pipe();
+    for (flag, file) in [("--gitignore", ".gitignore"), ("--bcmrignore", ".bcmrignore")] {
+        for kind in ["link", "link to nothing", "fifo", "device"] {
+            if kind == "device" && !is_root() {
+                continue;
+            }
+            for place in ["s", "s/sub"] {
+                let tmp = Tmp::new();
+                for name in ["s/f", "s/sub/g", "rules"] {
+                    tmp.file(name, "kept");
+                }
+                let at = tmp.p(place).join(file);
+                match kind {
+                    "fifo" => mkfifo(&at),
+                    "device" => mknod(&at, rustix::fs::FileType::CharacterDevice, 0o600, 0x103),
+                    "link" => symlink(tmp.p("rules"), &at).unwrap(),
+                    _ => symlink("nowhere", &at).unwrap(),
+                }
+                for (to, dir) in [("near", None), ("put", Some(Dir::Put)), ("get", Some(Dir::Get))] {
+                    tmp.file(format!("{to}/sub/kept"), "theirs");
+                    tmp.file(format!("{to}/gone"), "x");
+                    for when in ["-n --delete", "--delete=before", "--delete"] {
+                        let words = format!("{when} {flag}");
+                        let ran = match dir {
+                            None => sync(&tmp, &format!("{words} s {to}")),
+                            Some(dir) => {
+                                let line = far.bcmr("sync").args(words.split(' '));
+                                dir.ends(line, &far, &tmp.p("s"), &tmp.p(to)).run()
+                            }
+                        };
+                        let ran = ran.code(8);
+                        let named = format!("{place}/{file}'");
+                        // As a whole operand it is named with a dot, there.
+                        let told = ran.err.replace("/./", "/");
+                        assert!(told.contains(&named), "{kind} {words} {to}: {}", ran.err);
+                        assert!(ran.err.contains("no regular file"), "{kind} {words} {to}: {}", ran.err);
+                        assert!(tmp.p(to).join("sub/kept").exists(), "{kind} {words} {to}");
+                        assert!(tmp.p(to).join("gone").exists(), "{kind} {words} {to}");
+                    }
+                }
+                // The twin: nobody asks for it.
+                sync(&tmp, "--delete --max-delete=100% s near").ok();
+                assert!(!tmp.p("near/sub/kept").exists());
+            }
+        }
+    }
+}
+
 /// M2: whatever cannot be looked at, exit 0 says that what only the destination had is gone.
 #[test]
 fn what_cannot_be_looked_at_is_not_taken_for_another_file_system() {

@@ -11,7 +11,6 @@ use crate::sender::filter::{Filter, Ignores, RULE_FILES, relative};
 use bcmr_wire::limits::RULED_DIRS_MAX;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -92,8 +91,9 @@ impl RulesThere {
                 dir = dir.open_dir(name.as_name()).map_err(fail(Op::OpenDirectory))?;
             }
             let id = dir.info().map_err(fail(Op::Stat))?.id();
-            let Some(sent) = self.sent(id, || above(node, names.len() - depth))? else { return Ok(None) };
-            ignores = self.read(&dir, depth, ignores, sent).map_err(fail(Op::ReadGitignore))?;
+            let shown = || above(node, names.len() - depth);
+            let Some(sent) = self.sent(id, shown)? else { return Ok(None) };
+            ignores = self.read((&dir, &shown), depth, ignores, sent)?;
         }
         let filter = self.filter.clone();
         Ok(Some(Box::new(move |below: &[&[u8]], is_dir: bool| {
@@ -128,11 +128,11 @@ impl RulesThere {
 
     fn read(
         &self,
-        dir: &Dir,
+        dir: (&Dir, &dyn Fn() -> PathBuf),
         depth: usize,
         above: Option<Arc<Ignores>>,
         sent: [bool; RULE_FILES.len()],
-    ) -> io::Result<Option<Arc<Ignores>>> {
+    ) -> Result<Option<Arc<Ignores>>> {
         if sent.contains(&true) {
             self.filter.rules_among(dir, depth, above.as_ref(), sent)
         } else {
