@@ -31,6 +31,7 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::extraneous::Extraneous;
 use crate::receiver::land;
 use crate::receiver::losses::MetadataLosses;
+use crate::remove;
 use crate::stage::{self, Home, Role};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
@@ -38,7 +39,7 @@ use crate::verbs::operands;
 use crate::verbs::sync::mounted::{Holder, Mounted};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{Info, Kind, Place};
 use fastcopy::sync;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -220,12 +221,27 @@ impl LevelSource {
     }
 }
 
+/// A directory of the destination that the tree is merged into.
+struct Beside {
+    dir: Dir,
+    /// Why nothing can be moved into it from the tree, if so.
+    beyond: Option<Reason>,
+}
+
+impl Beside {
+    /// `tree` is the device of the tree.
+    fn of(dir: Dir, tree: u64) -> io::Result<Beside> {
+        let beyond = remove::beyond(&Place::of(&dir)?, tree);
+        Ok(Beside { dir, beyond })
+    }
+}
+
 /// One directory on the way.
 struct Level {
     src: LevelSource,
     dst: Dir,
     /// What stands at the destination already, where the tree is merged into it.
-    beside: Option<Dir>,
+    beside: Option<Beside>,
     version: Version,
     /// What the names in it come to, by [`digest_of`].
     names: u64,
@@ -526,10 +542,12 @@ impl<'a> PlanEnd<'a> {
         };
         let last = !matches!(pass, Pass::Make { seals: false });
         let sums = TreeSums::begin(self.folder, &self.dst_path, last && !self.is_live())?;
+        let device = top.info().map_err(|e| Error::os(Op::Stat, &self.dst_path, e))?.dev;
         let mut going = PlanPass {
             run: self,
             pass,
             top,
+            device,
             hand: self.disk.hand(),
             list: ListBuffer::new(),
             key: RandomState::new(),
@@ -538,6 +556,8 @@ impl<'a> PlanEnd<'a> {
             parts: Vec::new(),
             sum: Sum { root: Digest::default(), counts: ShardCounts::default(), dirs: 0, further: 0 },
         };
+        let beside = beside.map(|dir| Beside::of(dir, device)).transpose();
+        let beside = beside.map_err(|e| Error::os(Op::Stat, &self.dst_path, e))?;
         let top = Level::new(src, dst, beside, self.header.top);
         let gone = along((self.folder, self.header, self.plan), top, &mut going);
         let PlanPass { sums, mut sum, .. } = going;
@@ -582,7 +602,7 @@ fn whole_note(info: &Info) -> Vec<u8> {
 }
 
 impl Level {
-    fn new(src: LevelSource, dst: Dir, beside: Option<Dir>, version: Version) -> Level {
+    fn new(src: LevelSource, dst: Dir, beside: Option<Beside>, version: Version) -> Level {
         Level { src, dst, beside, version, names: 0, alike: HashSet::new(), stages: None }
     }
 }
@@ -592,6 +612,8 @@ struct PlanPass<'g, 'a> {
     run: &'g PlanEnd<'a>,
     pass: Pass,
     top: &'g Dir,
+    /// That holds the tree.
+    device: u64,
     hand: Hand,
     list: ListBuffer,
     /// Of [`digest_of`].
@@ -640,7 +662,10 @@ impl Along for PlanPass<'_, '_> {
         let src = src.map_err(|e| Error::os(Op::OpenDirectory, self.source(path, None), e))?;
         let dst = above.dst.open_dir_readable(name);
         let dst = dst.map_err(self.error_at(Op::OpenDirectory, path, None))?;
-        let beside = above.beside.as_ref().and_then(|dir| dir.open_dir_readable(name).ok());
+        let beside = match &above.beside {
+            None => None,
+            Some(above) => self.beside(above, path, name)?,
+        };
         Ok(Level::new(src, dst, beside, *version))
     }
 
@@ -764,8 +789,12 @@ impl PlanPass<'_, '_> {
         if stage::is_alike(name) {
             level.alike.insert(name.to_owned());
         }
-        let Some(beside) = &level.beside else { return Ok(()) };
-        match beside.look(name).map_err(self.error_at(Op::Stat, path, Some(name)))? {
+        let Some(Beside { dir, beyond }) = &level.beside else { return Ok(()) };
+        if let Some(why) = beyond {
+            return Err(self.not_merged(path, None, *why));
+        }
+        let fail = |op| self.error_at(op, path, Some(name));
+        match dir.look(name).map_err(fail(Op::Stat))? {
             Some(info) if (info.kind == Kind::Dir) != (kind == Kind::Dir) => {
                 let why = match kind {
                     Kind::Dir => Reason::DirectoryOverFile,
@@ -773,8 +802,29 @@ impl PlanPass<'_, '_> {
                 };
                 Err(self.run.error(Code::InTheWay, &self.target(path, Some(name)), why))
             }
+            Some(info) if info.kind != Kind::Dir => {
+                // A file can be a mount point too. Of its device overlayfs says something else than of its directory's.
+                let place = dir.open_path(name).and_then(Place::of).map_err(fail(Op::Stat))?;
+                match remove::beyond(&place, place.dev) {
+                    Some(why) => Err(self.not_merged(path, Some(name), why)),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
+    }
+
+    /// What the tree's directory with this path is merged into, if that is there.
+    fn beside(&self, above: &Beside, path: &[u8], name: Name<'_>) -> Result<Option<Beside>> {
+        let Ok(dir) = above.dir.open_dir_readable(name) else { return Ok(None) };
+        let mut beside = Beside::of(dir, self.device).map_err(self.error_at(Op::Stat, path, None))?;
+        beside.beyond = beside.beyond.or_else(|| above.beyond);
+        Ok(Some(beside))
+    }
+
+    /// A rename leads into nothing that is mounted, and replaces no mount point: so nothing is moved at all.
+    fn not_merged(&self, path: &[u8], name: Option<Name<'_>>, why: Reason) -> Error {
+        Error::ours(Code::Refused, Op::MergeInto, self.target(path, name), why)
     }
 
     /// Makes a directory that no shard had anything for.

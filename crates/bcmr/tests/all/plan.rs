@@ -492,6 +492,48 @@ fn a_merge_over_another_kind_is_refused_before_anything_moves() {
     site.run("finish p --merge").ok();
 }
 
+/// No rename leads into what is mounted in the destination, so that is known before anything is moved.
+#[test]
+fn a_merge_into_something_mounted_is_refused_before_anything_moves() {
+    needs!(is_root(), "mounting needs root");
+    let site = Site::new();
+    for name in ["1", "a/f", "m/sub/x", "m/y", "z/q"] {
+        site.tmp.file(format!("src/{name}"), "new");
+    }
+    site.tmp.dir("src/e");
+    let other = site.tmp.file("other/sub/f", "stays");
+    let at: [(&str, PathBuf); 3] = [("", site.p("other")), ("m", site.p("other")), ("z/q", other)];
+    for (below, from) in at {
+        let dst = site.tmp.dir("dst");
+        site.tmp.dir("dst/e");
+        site.tmp.file("dst/z/q", "older");
+        site.tmp.dir("dst/m");
+        // What is mounted where nothing is moved to is in nobody's way.
+        let Ok(aside) = Mount::bind(&site.p("other"), &site.p("dst/e")) else {
+            return skipped("a merge into something mounted", "there are no mounts");
+        };
+        site.run("plan src dst --out p --shards 2").ok();
+        site.shards("p", 0..2);
+        let mounted = Mount::bind(&from, &dst.join(below)).unwrap();
+        let before = tree(&dst);
+        let said = format!(
+            "cannot merge into '{}': it is a mount point",
+            dst.components().as_path().join(below).display()
+        );
+        site.run("finish p --merge").code(8).says(said.trim_end_matches('/'));
+        assert_eq!(differences(&before, &tree(&dst), EVERYTHING), [""; 0], "{below}");
+        drop(mounted);
+        site.run("finish p --merge").ok();
+        assert_eq!(std::fs::read(site.p("dst/z/q")).unwrap(), b"new");
+        assert!(site.p("dst/m/sub/x").exists() && site.p("dst/1").exists() && site.p("dst/e/sub/f").exists());
+        drop(aside);
+        std::fs::remove_dir_all(site.p("p")).unwrap();
+        std::fs::remove_dir_all(&dst).unwrap();
+    }
+    assert_eq!(std::fs::read(site.p("other/sub/f")).unwrap(), b"stays");
+    assert_no_litter(site.tmp.path());
+}
+
 #[test]
 fn what_does_not_belong_into_the_tree_is_not_published() {
     let site = Site::new();

@@ -189,7 +189,10 @@ pub struct Mount(PathBuf);
 impl Mount {
     /// Mounts, or says why not.
     pub fn new(args: &[&OsStr], at: &Path) -> Result<Mount, String> {
-        std::fs::create_dir_all(at).unwrap();
+        // A file can be mounted over a file.
+        if !at.exists() {
+            std::fs::create_dir_all(at).unwrap();
+        }
         let out = Command::new("mount").args(args).arg(at).output().map_err(|e| e.to_string())?;
         if out.status.success() {
             Ok(Mount(at.to_owned()))
