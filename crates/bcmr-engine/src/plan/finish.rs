@@ -953,7 +953,9 @@ impl PlanPass<'_, '_> {
         let home: Home = land::home_of(&level.dst).map_err(fail(Op::Stat))?;
         let (mut names, mut stale, mut unknown) = (0u64, Vec::new(), Vec::new());
         let key = &self.key;
-        let listed = level.dst.list(&mut self.list, |entry| {
+        // By a handle of its own: what was made since the directory was opened is not listed on every file system (btrfs).
+        let dir = level.dst.reopen().map_err(fail(Op::OpenDirectory))?;
+        let listed = dir.list(&mut self.list, |entry| {
             let ours = stage::is_random(entry.name) || home.role(entry.name) == Some(Role::Stage);
             if ours && !level.alike.contains(&entry.name.to_owned()) {
                 stale.push(entry.name.to_owned());

@@ -534,6 +534,24 @@ fn a_merge_into_something_mounted_is_refused_before_anything_moves() {
     assert_no_litter(site.tmp.path());
 }
 
+/// btrfs lists of a directory what there was when it was opened, so what the end makes in it shows only in a later handle.
+#[test]
+fn what_the_end_makes_is_of_the_plan_on_btrfs() {
+    const NAME: &str = "what_the_end_makes_is_of_the_plan_on_btrfs";
+    needs!(is_root() && has_tool("mkfs.btrfs"), "needs root and mkfs.btrfs");
+    let tmp = Tmp::new();
+    let mounted = match Mount::image("btrfs", 128, &tmp.p("m")) {
+        Ok(mounted) => mounted,
+        Err(why) => return skipped(NAME, &why),
+    };
+    let site = Site { tmp: Tmp::beneath(mounted.path()) };
+    mixed(&site);
+    site.run("plan src dst --out p --shards 2").ok();
+    site.shards("p", 0..2);
+    site.run("finish p").ok();
+    site.judge("dst");
+}
+
 #[test]
 fn what_does_not_belong_into_the_tree_is_not_published() {
     let site = Site::new();
