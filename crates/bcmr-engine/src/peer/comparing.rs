@@ -33,6 +33,7 @@ use crate::verbs::keeping;
 use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::operands::{Place, Where};
 use crate::verbs::rivals::{EntryPaths, Rivals, Turn};
+use crate::verbs::round_lacks::RoundLacks;
 use crate::verbs::survey::{BothSides, Excludes, Survey, SurveyBuffers, SurveyedDir, hash};
 use crate::verbs::sync::first::{DeletesFirst, LookTallies, Receipt};
 use crate::verbs::sync::preview::{AtEnd, Passes, Preview};
@@ -169,6 +170,7 @@ pub(crate) fn comparing_some<'a>(
     let claims = Claims::of_at_most(limits::CLAIMS_MAX, transfer.what.meeting());
     let mut survey = Survey::new(transfer.policy, tally, visit)?;
     survey.rivals = Rivals::new(claims, limits::CLAIMS_MAX);
+    survey.lacks = named.as_ref().map(|_| RoundLacks::default());
     survey.named = named;
     Ok(FromWire::new(transfer, tally.watch, survey))
 }
@@ -321,8 +323,12 @@ impl<'a> WireDestination<'a> for Survey<'a> {
 
     const TAKES_BYTES: bool = false;
 
-    fn list_base(&self, place: &Place) -> Result<SurveyedDir> {
-        self.opened(place)
+    fn list_base(&self, src: &Far, place: &Place) -> Result<SurveyedDir> {
+        let base = self.opened(place)?;
+        if self.named.as_ref().is_some_and(|named| named.is_compared(b"")) {
+            self.round_top(src, &base)?;
+        }
+        Ok(base)
     }
 
     fn shown(&self, dir: &SurveyedDir, to: Name<'_>) -> PathBuf {
@@ -380,6 +386,7 @@ impl<'a> WireDestination<'a> for Survey<'a> {
     }
 
     fn end(self, _: Option<&mut NextMessage<'_>>) -> (Summary, Marks, Result<()>) {
+        self.end_round();
         let done = self.visit.end();
         (done.unwrap_or_else(|| self.tally.summary()), Marks::NONE, Ok(()))
     }

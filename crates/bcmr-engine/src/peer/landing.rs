@@ -644,7 +644,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
 
     const TAKES_BYTES: bool = true;
 
-    fn list_base(&self, place: &Place) -> Result<DestDir<Sys>> {
+    fn list_base(&self, _: &Far, place: &Place) -> Result<DestDir<Sys>> {
         if self.what.tree != Some(TreeNames::Some) {
             return self.base(place).map(DestDir::for_a_list);
         }

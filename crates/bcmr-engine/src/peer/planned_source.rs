@@ -158,7 +158,7 @@ impl<'a> SourceThere<'a> {
         to: &dyn EntryListener,
     ) -> Result<Summary> {
         let mut policy = CopyPolicy { recursive: true, dry_run: true, ..policy.clone() };
-        self.get(request, (place, None), &mut policy, LOOKS, |transfer, reply, get| {
+        self.get(request, (Where::Whole(place), None), &mut policy, LOOKS, |transfer, reply, get| {
             let telling = FromWire::new(transfer, self.watch, EntryTeller::new(Tally::new(self.watch), to));
             send(&self.peer, get)?;
             Ok(receive_all(telling, &self.peer.streams, reply, None, ReceivingEnd::ClientAsksAgain))
@@ -179,7 +179,7 @@ impl<'a> SourceThere<'a> {
     ) -> Result<Summary> {
         // Through nothing that is mounted there.
         let mut policy = CopyPolicy { one_file_system: true, ..taking(policy) };
-        let (here, request) = ((place, None), Request::SoughtBelow(base, names));
+        let (here, request) = ((Where::Whole(place), None), Request::SoughtBelow(base, names));
         self.get(request, here, &mut policy, Purpose::Copy, |transfer, reply, get| {
             let what = transfer.what.clone();
             let taker = Taker::new(Tally::new(self.watch), reply, what, to);
@@ -220,7 +220,7 @@ impl<'a> SourceThere<'a> {
         &self.from.path
     }
 
-    /// Shows these names to `visit` beside what has them in `place`, and of the directories that lead to them those that are to
+    /// Shows these names to `visit` beside what has them in `to`, and of the directories that lead to them those that are to
     /// be compared. `policy` is what they are compared by.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ impl<'a> SourceThere<'a> {
     pub(crate) fn compare(
         &self,
         (names, dirs): (&[Vec<u8>], NamedDirs),
-        place: Arc<Place>,
+        to: Where,
         policy: &CopyPolicy,
         (compare, tally): (Compare, &Tally<'_>),
         visit: Box<dyn Visit + Send + '_>,
@@ -236,7 +236,7 @@ impl<'a> SourceThere<'a> {
         // Directories are asked for by name; what is below them is not.
         let purpose = Purpose::Check { compare, extra: false, alike: false };
         let mut policy = for_purpose(CopyPolicy { recursive: true, ..policy.clone() }, purpose);
-        let to = (place, Some(TreeNames::Round));
+        let to = (to, Some(TreeNames::Round));
         let done = self.get(Request::Names(names), to, &mut policy, purpose, |transfer, reply, get| {
             let comparing = comparing_some(transfer, tally, visit, Some(dirs))?;
             send(&self.peer, get)?;
@@ -259,7 +259,7 @@ impl<'a> SourceThere<'a> {
         policy: &CopyPolicy,
         ledger: &FetchedNames,
     ) -> Result<Summary> {
-        let (mut policy, tree) = (policy.clone(), (tree, Some(which)));
+        let (mut policy, tree) = (policy.clone(), (Where::Whole(tree), Some(which)));
         self.get(Request::Names(names), tree, &mut policy, Purpose::Copy, |transfer, reply, get| {
             let here = LocalSide { disk, manifest: None, store: None, snapshot: None, fetched: Some(ledger) };
             let landing = landing(transfer, self.watch, here)?;
@@ -272,7 +272,7 @@ impl<'a> SourceThere<'a> {
     fn get(
         &self,
         request: Request<'_>,
-        (place, tree): (Arc<Place>, Option<TreeNames>),
+        (to, tree): (Where, Option<TreeNames>),
         policy: &mut CopyPolicy,
         purpose: Purpose,
         receive: impl FnOnce(IncomingTransfer<'_>, &Reply, &Message<'_>) -> Result<(Summary, Option<Error>)>,
@@ -299,10 +299,10 @@ impl<'a> SourceThere<'a> {
                 (base, Asked::listed(base, names, filter).seeking(), Some(bytes_of(names)))
             }
         };
-        let target = Target::Exactly(place.node.path());
+        let target = Target::Exactly(to.path());
         let reads = purpose == Purpose::Copy && !self.way.fast;
         let what = Incoming {
-            to: Resolved::at(Where::Whole(place), &target, DestLink::Itself),
+            to: Resolved::at(to, &target, DestLink::Itself),
             kinds: Arc::default(),
             operands: 1,
             asked,

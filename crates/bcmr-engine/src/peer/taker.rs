@@ -158,7 +158,7 @@ impl WireDestination<'_> for Taker<'_> {
     const TAKES_BYTES: bool = false;
     const HOLDS_COPY: bool = false;
 
-    fn list_base(&self, _: &Place) -> Result<()> {
+    fn list_base(&self, _: &Far, _: &Place) -> Result<()> {
         Ok(())
     }
 

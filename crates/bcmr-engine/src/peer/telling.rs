@@ -86,7 +86,7 @@ impl WireDestination<'_> for EntryTeller<'_> {
 
     const TAKES_BYTES: bool = false;
 
-    fn list_base(&self, _: &Place) -> Result<()> {
+    fn list_base(&self, _: &Far, _: &Place) -> Result<()> {
         Ok(())
     }
 

@@ -14,9 +14,11 @@ use super::format::{
 };
 use super::from::{self, FarDir, SeenSource};
 use super::live::{OnlyThere, only_there};
-use super::places::{below, open_stage, spot, stage_place, the_planned_source};
+use super::places::{below, compared, open_stage, spot, stage_place, the_planned_source};
 use super::requests::{FinishRequest, Finished, PlanVerb};
+use super::shard::planned_check;
 use super::sums::TreeSums;
+use super::there::filling;
 use super::{take, take_there};
 use crate::alter::OwnersAndModes;
 use crate::blocks::{Cv, whole_hash_by};
@@ -35,7 +37,11 @@ use crate::remove;
 use crate::stage::{self, Home, Role};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
+use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::operands;
+use crate::verbs::round_lacks::RoundLacks;
+use crate::verbs::rounds::ComparedRounds;
+use crate::verbs::survey::Survey;
 use crate::verbs::sync::mounted::{Holder, Mounted};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
@@ -103,7 +109,7 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
                 None => run.with_source(|run| run.bring(delete)),
             },
             PlanVerb::Check { compare, extra } => match &there {
-                Some(to) => run.compare_there(to, extra),
+                Some(to) => run.compare_there(to, compare, extra),
                 None => run.with_source(|run| run.compare(compare, extra)),
             },
             PlanVerb::Remove => run.with_source(|run| run.take_away()),
@@ -354,6 +360,7 @@ impl<'a> PlanEnd<'a> {
 
     /// Ends a comparison.
     fn compare(&self, compare: Compare, extra: bool) -> Result<Finished> {
+        self.compare_top(compare)?;
         let root = &*self.dst_path;
         let policy = &self.request.policy;
         if extra {
@@ -362,6 +369,28 @@ impl<'a> PlanEnd<'a> {
             only_there(self.parts(), self.from.as_ref(), OnlyThere::Told(check), policy, &self.tally)?;
         }
         self.compared()
+    }
+
+    /// Compares the source itself, which is no shard's.
+    fn compare_top(&self, compare: Compare) -> Result<()> {
+        let (policy, root, tally) = (filling(&self.request.policy), &*self.dst_path, &*self.tally);
+        let check = Box::new(planned_check(&policy, compare, root, tally));
+        let Some(source) = &self.from else {
+            let src = Dir::open(&self.src_path);
+            let src = src.map_err(|e| Error::os(Op::OpenDirectory, &self.src_path, e))?;
+            the_planned_source(&src, self.header)?;
+            let mut survey = Survey::new(&policy, tally, check)?;
+            survey.lacks = Some(RoundLacks::default());
+            let compared = ComparedRounds::begin(&survey, &self.src_path, root)?;
+            compared.top()?;
+            compared.end();
+            return Ok(());
+        };
+        let here = self.folder.dir.reopen().map_err(|e| Error::os(Op::ReadPlan, &self.folder.path, e))?;
+        let here = operands::place(here, &self.folder.path);
+        from::the_planned_source(source, here, &from::walking(&self.request.policy), self.header)?;
+        let to = compared(root)?;
+        source.compare((&[], NamedDirs::only_top()), to, &policy, (compare, tally), check)
     }
 
     /// Says what shards have found.

@@ -347,10 +347,6 @@ fn ends<'w>(
             _ => Err(take::no_directory(source)),
         };
     }
-    if let (PlanVerb::Check { .. }, PlanSource::There(..)) = (verb, from) {
-        // Each shard opens it before it asks for its names, so without it none would ever have a result.
-        Dir::open(destination).map_err(|e| Error::os(Op::OpenDirectory, destination, e))?;
-    }
     if let PlanVerb::Sync { delete: Some(_), .. } = verb {
         // The end asks the source for each name that is to go, and not the filter.
         if !filter.is_empty() {

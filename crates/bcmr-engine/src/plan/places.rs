@@ -29,6 +29,11 @@ pub(super) fn spot(path: &Path, op: Op) -> Result<Spot> {
     }
 }
 
+/// What is compared, there or not.
+pub(super) fn compared(path: &Path) -> Result<Where> {
+    operands::target(&Reach::Anywhere, &Target::Exactly(path.to_owned()), 1, DestLink::Through)
+}
+
 /// The directory of the destination, and the path of the tree in it that shards fill.
 pub(super) fn stage_place(header: &PlanHeader) -> Result<(Dir, PathBuf)> {
     let destination = Path::new(OsStr::from_bytes(&header.destination));

@@ -14,7 +14,7 @@ use super::format::{
 };
 use super::from;
 use super::part;
-use super::places::{below, open_stage, spot, the_planned_source};
+use super::places::{below, compared, open_stage, spot, the_planned_source};
 use super::requests::{PlanVerb, ShardChoice, ShardRequest};
 use super::share::{FrameStep, ShardShare};
 use super::there;
@@ -36,7 +36,8 @@ use crate::verbs::check::Check;
 use crate::verbs::local::NamesBelow;
 use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::nameless::TreeNames;
-use crate::verbs::operands::{self, Place};
+use crate::verbs::operands::{self, Place, Where};
+use crate::verbs::round_lacks::RoundLacks;
 use crate::verbs::round_ledger::FetchedNames;
 use crate::verbs::rounds::{ComparedRounds, Ground, Rounds};
 use crate::verbs::survey::Survey;
@@ -111,7 +112,7 @@ enum ShardWay<'a> {
     Fetches(Box<Fetching<'a>>),
     Compares(ComparedRounds<'a, 'a>),
     /// Compares those of another machine with what is here.
-    ComparesThere(Box<Fetching<'a>>, Compare),
+    ComparesThere(Box<Fetching<'a>>, Compare, Where),
     /// Compares them with what another machine has.
     ComparesWithThere(Box<TreeThere<'a>>, Purpose),
     TakesAway,
@@ -134,7 +135,7 @@ impl ShardWay<'_> {
         match self {
             ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
             ShardWay::Sends(tree) | ShardWay::ComparesWithThere(tree, _) => sum = tree.end(Ok(sum))?,
-            ShardWay::Fetches(far) | ShardWay::ComparesThere(far, _) | ShardWay::TakesThere(far) => {
+            ShardWay::Fetches(far) | ShardWay::ComparesThere(far, ..) | ShardWay::TakesThere(far) => {
                 sum = far.source.end(Ok(sum))?;
             }
             ShardWay::Compares(compared) => compared.end(),
@@ -306,11 +307,11 @@ fn one(
             let here = src.try_clone().map_err(|e| Error::os(Op::Open, &src_path, e))?;
             (here, dst_path.clone())
         }
-        None if header.verb == PlanVerb::Remove => {
+        None if matches!(header.verb, PlanVerb::Remove | PlanVerb::Check { .. }) => {
             let here = folder.dir.reopen().map_err(|e| Error::os(Op::ReadPlan, &folder.path, e))?;
-            (here, folder.path.clone())
+            (here, if header.verb == PlanVerb::Remove { folder.path.clone() } else { dst_path.clone() })
         }
-        None => (the_destination(header.verb, &dst_path)?, dst_path.clone()),
+        None => (the_destination(&dst_path)?, dst_path.clone()),
     };
     // R8: while it is locked, `sessions` leaves it alone. Where another shard of this machine has it locked, it does as well.
     let locks = header.verb == PlanVerb::Copy && there.is_none();
@@ -327,7 +328,8 @@ fn one(
         _ => Compare::SizeAndTime,
     };
     let (root, tally, policy) = (&*dst_path, &tally, &policy);
-    let survey = Survey::new(policy, tally, Box::new(planned_check(policy, compare, root, tally)))?;
+    let mut survey = Survey::new(policy, tally, Box::new(planned_check(policy, compare, root, tally)))?;
+    survey.lacks = Some(RoundLacks::default());
     let way = match header.verb {
         _ if let Some(to) = &there => to_there((folder, header), (to, request.way.as_ref()), policy, heard)?,
         verb if let Some(from) = &from => {
@@ -343,7 +345,7 @@ fn one(
             let far = Box::new(Fetching { source, disk, tree, names, ledger });
             match verb {
                 PlanVerb::Copy | PlanVerb::Sync { .. } => ShardWay::Fetches(far),
-                PlanVerb::Check { .. } => ShardWay::ComparesThere(far, compare),
+                PlanVerb::Check { .. } => ShardWay::ComparesThere(far, compare, compared(&dst_path)?),
                 PlanVerb::Remove => ShardWay::TakesThere(far),
             }
         }
@@ -352,7 +354,7 @@ fn one(
             ShardWay::Brings(Box::new(Rounds::begin(&disk, policy, heard, &src_path, tree, ground)?))
         }
         PlanVerb::Sync { .. } => {
-            stage = the_destination(header.verb, &dst_path)?;
+            stage = the_destination(&dst_path)?;
             ShardWay::Brings(Box::new(Rounds::live(&disk, policy, heard, &src_path, &dst_path)?))
         }
         PlanVerb::Check { .. } => ShardWay::Compares(ComparedRounds::begin(&survey, &src_path, &dst_path)?),
@@ -369,7 +371,7 @@ fn one(
 }
 
 /// A comparison of planned names with what is below `root`. What only the destination has is the finish's to tell.
-fn planned_check<'a>(
+pub(super) fn planned_check<'a>(
     policy: &'a CopyPolicy,
     compare: Compare,
     root: &'a Path,
@@ -402,13 +404,11 @@ fn to_there<'w>(
     })
 }
 
-/// The destination that is brought up to date, made where it is not there, or compared.
-fn the_destination(verb: PlanVerb, path: &Path) -> Result<Dir> {
-    if matches!(verb, PlanVerb::Sync { .. }) {
-        let place = spot(path, Op::CopyTo)?;
-        land::ensure_dir(&place.place.dir, place.name.as_name(), 0o700)
-            .map_err(|e| Error::os(Op::MakeDirectory, path, e))?;
-    }
+/// The destination that is brought up to date, made where it is not there.
+fn the_destination(path: &Path) -> Result<Dir> {
+    let place = spot(path, Op::CopyTo)?;
+    land::ensure_dir(&place.place.dir, place.name.as_name(), 0o700)
+        .map_err(|e| Error::os(Op::MakeDirectory, path, e))?;
     Dir::open(path).map_err(|e| Error::os(Op::OpenDirectory, path, e))
 }
 
@@ -579,14 +579,14 @@ impl ShardWork<'_> {
                 compared.round(dirs.iter().map(all_names_of).collect());
                 Ok(())
             }),
-            ShardWay::ComparesThere(far, compare) => self.compared(dirs, || {
+            ShardWay::ComparesThere(far, compare, to) => self.compared(dirs, || {
                 let (names, dirs) = names_to_compare(dirs);
                 if names.is_empty() {
                     return Ok(());
                 }
                 let (policy, tally, root) = (self.policy, self.tally, &*self.stage_path);
                 let check = Box::new(planned_check(policy, *compare, root, tally));
-                far.source.compare((&names, dirs), far.tree.clone(), policy, (*compare, tally), check)
+                far.source.compare((&names, dirs), to.clone(), policy, (*compare, tally), check)
             }),
             ShardWay::ComparesWithThere(tree, purpose) => self.compared_there(tree, *purpose, dirs, sum),
             ShardWay::TakesAway => {

@@ -74,10 +74,20 @@ impl Check<'_> {
         &self,
         change: Change,
         path: &Path,
+        counted: TreeCount,
+        why: (Reason, Option<Alike>),
+    ) -> Event {
+        self.tally.differences.fetch_add(1, Relaxed);
+        self.difference_at(change, path, counted, why)
+    }
+
+    fn difference_at(
+        &self,
+        change: Change,
+        path: &Path,
         (directory, files, bytes): TreeCount,
         (why, alike): (Reason, Option<Alike>),
     ) -> Event {
-        self.tally.differences.fetch_add(1, Relaxed);
         let path = path.strip_prefix(self.root).unwrap_or(path);
         // The target itself differs: it is told under its own name.
         let path = if path.as_os_str().is_empty() { self.own_name } else { path }.to_owned();
@@ -281,7 +291,10 @@ impl Visit for Check<'_> {
             None => (Change::Add, Reason::Missing),
             Some(_) => (Change::Differ, Reason::ByType),
         };
-        let lacks = self.found(change, &lack.path, (true, files, bytes), (why, alike));
+        if lack.is_named() {
+            self.tally.differences.fetch_add(1, Relaxed);
+        }
+        let lacks = self.difference_at(change, &lack.path, (true, files, bytes), (why, alike));
         self.tally.watch.front.event(lacks);
     }
 

@@ -18,7 +18,7 @@ use fastcopy::xattr::Of;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// One entry of the source and what has its name at the destination.
 pub(crate) struct EntryPair<'s> {
@@ -74,13 +74,31 @@ pub(crate) struct Lack {
     pub(crate) tree: AlikeTree,
     /// Something else, whose place it takes.
     pub(crate) there: Option<Info>,
+    /// Its own name was met, and not only what is below it: it counts as a difference.
+    is_named: AtomicBool,
 }
 
 impl Lack {
     pub(crate) fn new(path: &Path, info: &Info, there: Option<Info>) -> Arc<Lack> {
-        let (zero, tree) = (AtomicU64::default, AlikeTree::default());
-        tree.add(Path::new(""), info);
-        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero(), tree, there })
+        let lack = Lack::unnamed(path, there);
+        lack.tree.add(Path::new(""), info);
+        lack.name();
+        lack
+    }
+
+    /// One of which nothing was met but what is below it.
+    pub(crate) fn unnamed(path: &Path, there: Option<Info>) -> Arc<Lack> {
+        let (zero, tree, is_named) = (AtomicU64::default, AlikeTree::default(), AtomicBool::new(false));
+        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero(), tree, there, is_named })
+    }
+
+    /// Its own name was met.
+    pub(crate) fn name(&self) {
+        self.is_named.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_named(&self) -> bool {
+        self.is_named.load(Relaxed)
     }
 }
 

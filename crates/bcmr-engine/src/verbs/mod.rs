@@ -22,6 +22,7 @@ pub(crate) mod named_dirs;
 pub(crate) mod nameless;
 pub(crate) mod operands;
 pub(crate) mod rivals;
+pub(crate) mod round_lacks;
 pub(crate) mod round_ledger;
 pub(crate) mod rounds;
 mod sessions;

@@ -13,6 +13,15 @@ pub(crate) struct NamedDirs {
 }
 
 impl NamedDirs {
+    /// The directory that all names are below is compared itself, and nothing else.
+    pub(crate) fn only_top() -> NamedDirs {
+        let mut named = NamedDirs::default();
+        named.compares(b"");
+        // What leads to names is said with a slash, and without one this would be no word at all.
+        named.leads(b"");
+        named
+    }
+
     /// This one is compared itself.
     pub(crate) fn compares(&mut self, path: &[u8]) {
         self.compared.insert(path.to_vec());
@@ -72,6 +81,15 @@ mod tests {
             assert_eq!(named.leads_on(path.as_bytes()), leads, "{path}");
         }
         assert!(named.is_compared(b"a/b/e") && !named.is_compared(b"a/b"));
+    }
+
+    #[test]
+    fn the_directory_that_all_names_are_below_is_a_slash() {
+        let named = NamedDirs::only_top();
+        assert!(named.is_compared(b"") && named.leads_on(b""));
+        assert_eq!(named.said(), [b"/"]);
+        let heard = NamedDirs::heard([&b"/"[..]].into_iter());
+        assert!(heard.is_compared(b"") && heard.leads_on(b"") && !heard.is_compared(b"a"));
     }
 
     #[test]

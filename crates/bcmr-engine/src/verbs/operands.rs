@@ -110,6 +110,16 @@ pub(crate) enum Where {
     Name { dir: Arc<Place>, name: NameBuf, slash: bool },
 }
 
+impl Where {
+    /// What it is called.
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Where::Into(place) | Where::Whole(place) => place.node.path(),
+            Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
+        }
+    }
+}
+
 /// What a destination name that is a symbolic link stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DestLink {

@@ -140,7 +140,7 @@ impl<'s, 'a> ComparedRounds<'s, 'a> {
         dest: &Path,
     ) -> Result<ComparedRounds<'s, 'a>> {
         let dropped = WalkDropped::<Survey<'a>>::default();
-        let dst = || survey.list_base(&Target::Exactly(dest.to_owned()));
+        let dst = || survey.round_base(&Target::Exactly(dest.to_owned()));
         let base =
             survey.walk_with(survey.policy.jobs, dropped.clone()).base(source, dst, Spot::default())?;
         Ok(ComparedRounds { survey, base, dropped })
@@ -150,6 +150,17 @@ impl<'s, 'a> ComparedRounds<'s, 'a> {
     pub(crate) fn round(&self, dirs: Vec<NamesBelow>) {
         let walk = self.survey.walk_with(self.survey.policy.jobs, self.dropped.clone());
         let _none_is_asked_for = walk.named(&self.base, dirs);
+        self.survey.end_round();
+    }
+
+    /// Compares the two that the names are below, and tells what differs.
+    ///
+    /// # Errors
+    /// One of the two cannot be looked at.
+    pub(crate) fn top(&self) -> Result<()> {
+        self.survey.round_top(&*self.base.src, &self.base.dst)?;
+        self.survey.end_round();
+        Ok(())
     }
 
     /// Ends it.

@@ -26,6 +26,7 @@ use crate::verbs::local_sides::{LocalSides, TwoDirs};
 use crate::verbs::named_dirs::NamedDirs;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Where};
 use crate::verbs::rivals::{EntryPaths, RivalName, Rivals, Turn};
+use crate::verbs::round_lacks::RoundLacks;
 use fastcopy::dir::{Dir, ListBuffer, Listed, Name};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::Of;
@@ -170,6 +171,8 @@ pub(crate) struct Survey<'a> {
     pub(crate) rivals: Rivals,
     /// In a round with another machine: which directories are compared, and which lead to names.
     pub(crate) named: Option<NamedDirs>,
+    /// In rounds of known names: what the destination lacks.
+    pub(crate) lacks: Option<RoundLacks>,
     pub(crate) visit: Box<dyn Visit + Send + 'a>,
 }
 
@@ -189,6 +192,7 @@ impl<'a> Survey<'a> {
             tally,
             rivals: Rivals::new(Claims::new(Meeting::Never), usize::MAX),
             named: None,
+            lacks: None,
             visit,
         })
     }
@@ -247,6 +251,25 @@ impl<'a> Survey<'a> {
         }
     }
 
+    /// Shows an entry beside what is there. For a directory: whether to go in. In a round what is in one that is lacking comes by
+    /// itself, and that is told in the end.
+    fn meet(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
+        let is_lacking = at.info.kind == Kind::Dir && at.there.is_none() && at.lack.is_none();
+        match &self.lacks {
+            Some(lacks) if is_lacking => {
+                lacks.of(&at.dst_path(), None).name();
+                self.tally.done(1);
+                true
+            }
+            _ => self.visit.entry(at, found),
+        }
+    }
+
+    /// A round is over.
+    pub(crate) fn end_round(&self) {
+        self.lacks.iter().flat_map(RoundLacks::end).for_each(|lack| self.visit.lacks(&lack));
+    }
+
     /// An entry among the names that sources become.
     pub(crate) fn rival<'s>(&self, sides: &BothSides<'s>) -> RivalName<'s> {
         let BothSides { above, spot, to, info, there, paths } = *sides;
@@ -288,7 +311,7 @@ impl<'a> Survey<'a> {
             false => self.rivals.turn(&rival, info.id())?,
         };
         if turn != Turn::Came {
-            self.visit.entry(&sides.pair(turn == Turn::Merges, &both), &mut buffers.found);
+            self.meet(&sides.pair(turn == Turn::Merges, &both), &mut buffers.found);
         }
         Ok(())
     }
@@ -398,6 +421,45 @@ impl<'a> Survey<'a> {
         Ok(extent == Extent::Part)
     }
 
+    /// In a round: what is lacking where `there` has the place of a directory.
+    fn lack_of_round(&self, path: &Path, there: Option<Info>) -> Option<Arc<Lack>> {
+        match there {
+            Some(there) if there.kind == Kind::Dir => None,
+            there => self.lacks.as_ref().map(|lacks| lacks.of(path, there)),
+        }
+    }
+
+    /// The directory that rounds of names are compared with, which may be lacking, or be something else.
+    pub(crate) fn round_base(&self, target: &Target) -> Result<SurveyedDir> {
+        let path = target.path();
+        let (dir, name) = match operands::target(&Reach::Anywhere, target, 1, DestLink::Through)? {
+            Where::Into(place) | Where::Whole(place) => return self.opened(&place),
+            Where::Name { dir, name, .. } => (dir, name),
+        };
+        let fail = |op: Op| move |e| Error::os(op, path, e);
+        let there = dir.dir.look(name.as_name()).map_err(fail(Op::Stat))?;
+        let lack = self.lack_of_round(path, there);
+        let opened = match lack {
+            None => Some(dir.dir.open_dir(name.as_name()).map_err(fail(Op::OpenDirectory))?),
+            Some(_) => None,
+        };
+        let (opened, privileged) = (opened.map(Arc::new), self.policy.preserve.at_dest);
+        let base = SurveyedDir::new(opened, path.to_owned(), dir.node.clone(), privileged);
+        Ok(SurveyedDir { lack: lack.map(|lack| (lack, false)), ..base })
+    }
+
+    /// Compares that directory itself with the one that names are below at the source.
+    pub(crate) fn round_top(&self, src: &impl Origin, base: &SurveyedDir) -> Result<()> {
+        let mut buffers = self.buffers_that(false);
+        match (&base.dir, &base.lack) {
+            (Some(dir), _) => self.top(src, dir, &base.path, &mut buffers.found)?,
+            (None, Some((lack, _))) => lack.name(),
+            (None, None) => {}
+        }
+        self.settle(&mut buffers);
+        Ok(())
+    }
+
     /// A directory that things go into.
     pub(crate) fn opened(&self, place: &Place) -> Result<SurveyedDir> {
         let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
@@ -465,10 +527,9 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
             Some((named, path)) => named.is_compared(path),
             None => matches!(by, Entering::Operand | Entering::Walk),
         };
-        let is_top_of_round = named.is_some() && by == Entering::ListBase;
         let mut goes_in = true;
         if is_walked {
-            goes_in = self.visit.entry(&sides.pair(merges, &both), &mut buffers.found);
+            goes_in = self.meet(&sides.pair(merges, &both), &mut buffers.found);
             self.settle(buffers);
         }
         // What is below it is asked for by name, whatever it is beside.
@@ -493,8 +554,8 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
                 }
                 Some(dir)
             }
-            // What stands in the way of a directory was told with that directory.
-            (_, Some(_)) if by == Entering::Round || is_top_of_round => None,
+            // What stands in the way of a directory is told with that directory's own name.
+            (_, Some(_)) if self.lacks.is_some() => None,
             (_, Some(_)) if !is_walked => {
                 let note = Reason::DirectoryOverFile;
                 return Err(Error::ours(Code::InTheWay, Op::MakeDirectory, dst_path, note));
@@ -509,8 +570,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         };
         let lack = match &above.dst.lack {
             Some((lack, _)) => Some((lack.clone(), false)),
-            // Each of its names is missing by itself, as it is where both are here.
-            None if is_top_of_round => None,
+            None if self.lacks.is_some() => self.lack_of_round(&dst_path, there).map(|lack| (lack, false)),
             None => {
                 let is_over = |there: &Info| is_walked && there.kind != Kind::Dir && self.visit.goes_over();
                 let lacks = there.as_ref().is_none_or(is_over);

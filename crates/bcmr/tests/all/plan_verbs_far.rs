@@ -4,6 +4,7 @@
 //! Must not know how a shard is read or sent.
 
 use super::common::remote::{BOTH, Dir, Far, passed};
+use super::common::sshd::HOST;
 use super::common::*;
 use super::plan::{Site, mixed};
 use std::fs;
@@ -425,7 +426,8 @@ fn told(ran: &Ran) -> Vec<String> {
         Some((before, _)) => before.to_owned(),
         None => line.to_owned(),
     });
-    let mut lines: Vec<String> = told.collect();
+    // The destination itself is told by its whole name, and with its machine where it is on another one.
+    let mut lines: Vec<String> = told.map(|line| line.replace(&format!("{HOST}:"), "")).collect();
     lines.sort();
     lines
 }
@@ -545,14 +547,91 @@ fn a_check_of_another_kind_of_thing_is_that_at_home() {
     }
 }
 
-/// A shard opens what it compares with. Where that is not there, no plan is made that could never be finished.
+/// How many differences a comparison has counted, and what is missing: files and bytes.
+fn counted(ran: &[Ran]) -> (u64, u64, u64) {
+    let (mut differences, mut files, mut bytes) = (0, 0, 0);
+    for line in ran.iter().flat_map(|ran| ran.out.lines()) {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        let number = |field: &str| event[field].as_u64().unwrap();
+        match (event["event"].as_str(), event["change"].as_str()) {
+            (Some("summary"), _) => differences = number("differences"),
+            (_, Some("add")) => (files, bytes) = (files + number("files"), bytes + number("bytes")),
+            _ => {}
+        }
+    }
+    (differences, files, bytes)
+}
+
+/// The end and the shards together count what one comparison does, the two directories themselves among that; so they do where
+/// the destination is not there, or is no directory any more.
 #[test]
-fn a_check_of_another_machine_with_nothing() {
-    let site = Site::new();
-    mixed(&site);
-    let ran = planned(&Far::pipe(), &site, Dir::Get, "--verb check --out p --shards 1").code(1);
-    assert!(ran.err.contains("/dst': No such file or directory"), "{}", ran.err);
-    assert!(!site.p("p").exists());
+fn a_check_in_shards_counts_as_one_does() {
+    for what in ["differs", "the top differs", "absent", "a file by now"] {
+        let (far, site) = (Far::pipe(), Site::new());
+        mixed(&site);
+        for name in ["m/1", "m/2", "m/n/3", "m/n/o/4", "m/n/o/5"] {
+            site.tmp.file(format!("src/{name}"), name);
+        }
+        site.run("copy -q -r --archive src dst").ok();
+        let (top, z) = (stamps(&site.p("dst")), stamps(&site.p("dst/z")));
+        let plans = [("near", None), ("put", Some(Dir::Put)), ("get", Some(Dir::Get))];
+        let plan = |plan: &str, way: Option<Dir>, shards: u32| {
+            let words = format!("--verb check --out {plan}{shards} --shards {shards}");
+            match way {
+                None => site.run(&format!("plan {words} src dst")).ok(),
+                Some(way) => planned(&far, &site, way, &words).ok(),
+            };
+        };
+        let plan_all = || {
+            plans
+                .iter()
+                .for_each(|(name, way)| [1, 7].into_iter().for_each(|shards| plan(name, *way, shards)));
+        };
+        match what {
+            "differs" => {
+                std::fs::remove_dir_all(site.p("dst/m")).unwrap();
+                std::fs::remove_file(site.p("dst/z/y")).unwrap();
+                std::fs::remove_dir_all(site.p("dst/zz")).unwrap();
+                std::fs::remove_dir_all(site.p("dst/d")).unwrap();
+                site.tmp.file("dst/d", "a file where the source has a directory");
+                restamp(&site.p("dst"), &top);
+                restamp(&site.p("dst/z"), &z);
+            }
+            "the top differs" => chmod(&site.p("dst"), 0o700),
+            "absent" => std::fs::remove_dir_all(site.p("dst")).unwrap(),
+            _ => {}
+        }
+        plan_all();
+        if what == "a file by now" {
+            std::fs::remove_dir_all(site.p("dst")).unwrap();
+            site.tmp.file("dst", "a file");
+        }
+        let one = counted(&[site.run("check --archive -T --json src dst").code(1)]);
+        if what == "the top differs" {
+            assert_eq!(one, (1, 0, 0));
+        }
+        for (name, way) in plans {
+            for shards in [1, 7] {
+                let plan = format!("{name}{shards}");
+                let line = |verb: &str, words: &str| match way {
+                    None => site.run(&format!("{verb} {words}")),
+                    Some(_) => site.over(&far, verb, words).run(),
+                };
+                let mut all: Vec<Ran> =
+                    (0..shards).map(|n| line("shard", &format!("{plan} {n} --json")).ok()).collect();
+                all.push(line("finish", &format!("{plan} --json")).code(1));
+                assert_eq!(counted(&all), one, "{what}: {plan}");
+            }
+        }
+    }
+}
+
+fn stamps(path: &Path) -> fs::Metadata {
+    fs::metadata(path).unwrap()
+}
+
+fn restamp(path: &Path, was: &fs::Metadata) {
+    fs::File::open(path).unwrap().set_modified(was.modified().unwrap()).unwrap();
 }
 
 /// What cannot be compared is told, and its shard is to be done again; so is one whose connection was lost.
@@ -590,6 +669,7 @@ fn a_check_with_another_machine_that_is_not_whole() {
         site.over(&far, "shard", "p --all").run().ok();
         // The end asks for nothing where all that one side has is at hand.
         if way == Dir::Put {
+            let top = stamps(&site.p("src"));
             site.over(&cut("500"), "finish", "p").run().code(7);
             renamed("src/d/b", "b");
             site.over(&far, "finish", "p").run().code(1).says("d/b");
@@ -606,6 +686,7 @@ fn a_check_with_another_machine_that_is_not_whole() {
             site.over(&far, "finish", "p").run().code(8);
             fs::remove_dir(site.p("src")).unwrap();
             fs::rename(site.p("away"), site.p("src")).unwrap();
+            restamp(&site.p("src"), &top);
         }
         site.over(&far, "finish", "p").run().ok();
         site.over(&Far::relay(), "shard", "lost 0").run().ok();

@@ -112,11 +112,11 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
     /// What comes is put into it, or would be: then it must not be inside of what is sent.
     const HOLDS_COPY: bool = true;
 
-    /// As [`Destination::base`], for names of a list.
+    /// As [`Destination::base`], for names of a list that are below `src`.
     ///
     /// # Errors
     /// Nothing can go into it.
-    fn list_base(&self, place: &Place) -> Result<Self::Dir>;
+    fn list_base(&self, src: &Far, place: &Place) -> Result<Self::Dir>;
     /// The directory of an operand, held until it is listed.
     fn top(
         &self,

@@ -161,7 +161,7 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
                 if t.what.is_whole() {
                     t.to.fills(&src, &place)?;
                 }
-                let dst = if t.what.listed { t.to.list_base(&place)? } else { t.to.base(&place)? };
+                let dst = if t.what.listed { t.to.list_base(&src, &place)? } else { t.to.base(&place)? };
                 // That of a round is sealed when all of them are over.
                 if t.what.is_whole() || t.what.entering() == Entering::Round {
                     t.to.becomes(&src, &dst);

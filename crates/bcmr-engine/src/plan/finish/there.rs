@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Summary;
 use crate::peer::planned::TreeThere;
 use crate::peer::put;
-use crate::policy::{CopyPolicy, DeleteMax, DeleteWhen, Mirror, Preserve, Target};
+use crate::policy::{Compare, CopyPolicy, DeleteMax, DeleteWhen, Mirror, Preserve, Target};
 use crate::remote::{Address, Purpose, PutRequest};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, NameBuf};
@@ -90,11 +90,10 @@ impl PlanEnd<'_> {
     }
 
     /// Ends a comparison with another machine.
-    pub(super) fn compare_there(self, to: &Address, extra: bool) -> Result<Finished> {
-        if extra {
-            let way = there::the_way(self.folder, self.request.way.as_ref())?;
-            live_there::only_there(self.parts(), (to, way), &self.request.policy, &self.tally)?;
-        }
+    pub(super) fn compare_there(self, to: &Address, compare: Compare, extra: bool) -> Result<Finished> {
+        let way = there::the_way(self.folder, self.request.way.as_ref())?;
+        let policy = &self.request.policy;
+        live_there::end(self.parts(), (to, way), policy, (compare, extra), &self.tally)?;
         self.compared()
     }
 

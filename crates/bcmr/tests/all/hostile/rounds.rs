@@ -131,9 +131,16 @@ const PLAN: &[&str] = &["plan", "--verb", "check", "DST/src", "host:x", "--out",
 
 /// Answers what is compared until all was sent, wants to know what is in each directory, and tells `events`. Returns how often
 /// directories and files came.
-fn compares(w: &mut Wire, events: &[Event<'_>], (failed, counted): (u64, u64)) -> (usize, usize) {
-    let (mut dirs, mut files) = (0, 0);
+fn compares(w: &mut Wire, events: &[Event<'_>], counts: (u64, u64)) -> (usize, usize) {
     w.greet_with(ABLE);
+    let came = compared(w, events, counts);
+    w.until(kind::DONE);
+    came
+}
+
+/// One comparison of a connection.
+fn compared(w: &mut Wire, events: &[Event<'_>], (failed, counted): (u64, u64)) -> (usize, usize) {
+    let (mut dirs, mut files) = (0, 0);
     assert_eq!(w.hear().map(|said| said.kind), Some(kind::NAMES));
     assert_eq!(w.hear().map(|said| said.kind), Some(kind::PUT));
     while let Some(said) = w.hear() {
@@ -158,7 +165,6 @@ fn compares(w: &mut Wire, events: &[Event<'_>], (failed, counted): (u64, u64)) -
         codes: Vec::new(),
         cancelled: false,
     });
-    w.until(kind::DONE);
     (dirs, files)
 }
 
@@ -232,9 +238,14 @@ fn what_a_server_tells_of_a_plan_that_is_compared() {
     let other = [told(b"d/f", 2), told(b"lacked", 0), told(b"differs", 2)];
     let events: Vec<_> = paths.iter().map(|path| told(path, 1)).chain(other).collect();
     let end = place.attack("finish", &["finish", "DST/p"], |w| {
-        compares(w, &events, (0, 3));
+        w.greet_with(ABLE);
+        // Of the two themselves: one difference, which is theirs whatever is said.
+        compared(w, &[told(b"top extra", 1), told(b"top differs", 2), told(b"top again", 2)], (0, u64::MAX));
+        compared(w, &events, (0, 3));
+        w.until(kind::DONE);
     });
     let out = told_by(&end);
+    assert!(!out.contains("top ") && out.matches("~ ").count() == 1, "{out:?}");
     assert!(!out.contains('\u{1b}') && !out.contains("d/f\n") && out.contains("-   own "), "{out:?}");
     // The shards have told what differs.
     assert!(!out.contains("lacked") && !out.contains("differs"), "{out:?}");
