@@ -10,7 +10,7 @@ use std::time::Duration;
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What `open` opens, which is a FIFO and is opened without blocking: as long as nobody has it open to be read (ENXIO) it is
+/// What `open` opens, which is a FIFO and is opened without blocking: as long as no process has it open to be read (ENXIO) it is
 /// tried again. `None`: `go_on` said no before there was one.
 pub(crate) fn awaited(
     open: impl Fn() -> io::Result<OwnedFd>,

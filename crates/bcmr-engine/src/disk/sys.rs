@@ -633,8 +633,8 @@ fn make(
                 let note = Reason::BecameAnother;
                 return Err(Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, note));
             }
-            // L5: whoever may not read in the end what is written does not read it now. Where the mode cannot be set, sealing
-            // says so.
+            // L5: another user who may not read in the end what is written does not read it now. Where the mode cannot be set,
+            // sealing says so.
             if info.kind == Kind::File
                 && let Some(narrow) = keep.narrowed(&info, &job.info)
             {

@@ -729,6 +729,7 @@ mod tests {
                 changing: crate::policy::Changing::Refused,
                 dev: 0,
                 observe: &|_| true,
+                waits: &|| true,
                 work: None,
             };
             let got = receive(&Wire(data.clone(), info), &info, &OwnedFd::from(landed), &how, false, true);

@@ -53,7 +53,7 @@ impl OwnersHere {
     }
 
     /// Mode, user and group here of something that has these at the sender: the mode is without what the policy takes from
-    /// what it gives to another owner (L4). Whoever is called the same is no other one.
+    /// what it gives to another owner (L4). One who is called the same here is no other one.
     pub(crate) fn owned(&self, kind: Kind, mode: u32, (uid, gid): (u32, u32)) -> (u32, u32, u32) {
         let (user, group) = (self.called(Owner::User, uid), self.called(Owner::Group, gid));
         let to_user = self.alter.user(uid).unwrap_or(user);

@@ -14,7 +14,7 @@ use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
 use crate::receiver::aside::Aside;
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
-use crate::receiver::partly::{self, Bar, Extent, Fate, RulesBelow, SparedBelow};
+use crate::receiver::partly::{self, Bar, Fate, Portion, RulesBelow, SparedBelow};
 use crate::receiver::unmet::Unmet;
 use crate::remove::{self, NamedRemoval, open_up};
 use crate::stage;
@@ -84,11 +84,11 @@ impl Planned {
     }
 
     /// The same, of which so much goes; `None` where a part of it does.
-    fn within(self, extent: Extent) -> Option<Planned> {
-        match extent {
-            Extent::Whole => Some(self),
-            Extent::Part => None,
-            Extent::Barred(bar) => Some(Planned { bar: Some(bar), ..self }),
+    fn within(self, portion: Portion) -> Option<Planned> {
+        match portion {
+            Portion::Whole => Some(self),
+            Portion::Part => None,
+            Portion::Barred(bar) => Some(Planned { bar: Some(bar), ..self }),
         }
     }
 
@@ -307,8 +307,8 @@ impl Extraneous {
             if spares(name.as_name(), is_dir)? {
                 continue;
             }
-            let extent = if is_dir { self.some_go(at, name.as_name(), excludes)? } else { Extent::Whole };
-            names.extend(Planned::of(at.dir, name.as_name(), &info, Going::OnlyThere).within(extent));
+            let portion = if is_dir { self.some_go(at, name.as_name(), excludes)? } else { Portion::Whole };
+            names.extend(Planned::of(at.dir, name.as_name(), &info, Going::OnlyThere).within(portion));
         }
         self.add(at, names);
         Ok(())
@@ -347,18 +347,18 @@ impl Extraneous {
             return Ok(planned);
         }
         let (name, shown) = (planned.name.as_name(), at.node.join(planned.name.as_name()));
-        let extent = partly::extent(at.dir, name, &self.fates(excludes));
-        let extent = extent.map_err(|e| Error::os(Op::ListDirectory, &shown, e))?;
+        let portion = partly::portion(at.dir, name, &self.fates(excludes));
+        let portion = portion.map_err(|e| Error::os(Op::ListDirectory, &shown, e))?;
         let stays = || Error::ours(Code::InTheWay, Op::Replace, shown, Reason::HoldsKept);
-        planned.within(extent).ok_or_else(stays)
+        planned.within(portion).ok_or_else(stays)
     }
 
     /// How much goes of a directory in which something may stay. A part is added; the whole is the caller's.
-    fn some_go(&self, at: &At<'_>, name: Name<'_>, excludes: Option<&SparedBelow<'_>>) -> Result<Extent> {
+    fn some_go(&self, at: &At<'_>, name: Name<'_>, excludes: Option<&SparedBelow<'_>>) -> Result<Portion> {
         if !self.asks(excludes) {
-            return Ok(Extent::Whole);
+            return Ok(Portion::Whole);
         }
-        let extent = partly::goes(at.dir, name, &self.fates(excludes), |part| {
+        let portion = partly::goes(at.dir, name, &self.fates(excludes), |part| {
             let node = part.below.iter().fold(at.node.clone(), |above, name| above.below(name.as_name()));
             let id = part.dir.info()?.id();
             let below = At { dir: part.dir, node: &node, id, times: None, created_names: at.created_names };
@@ -372,7 +372,7 @@ impl Extraneous {
             self.add(&below, names);
             Ok(())
         });
-        extent.map_err(|e| Error::os(Op::ListDirectory, at.node.join(name), e))
+        portion.map_err(|e| Error::os(Op::ListDirectory, at.node.join(name), e))
     }
 
     /// M4: whether a directory on this device is on the destination's own file system, so that something in it may go.
@@ -390,11 +390,11 @@ impl Extraneous {
     /// # Errors
     /// It cannot be looked into.
     pub(crate) fn goes(&self, at: &At<'_>, name: Name<'_>, there: &Info, going: Going) -> Result<()> {
-        let extent = match (there.kind, going) {
+        let portion = match (there.kind, going) {
             (Kind::Dir, Going::OnlyThere) => self.some_go(at, name, None)?,
-            _ => Extent::Whole,
+            _ => Portion::Whole,
         };
-        self.add(at, Planned::of(at.dir, name, there, going).within(extent).into_iter().collect());
+        self.add(at, Planned::of(at.dir, name, there, going).within(portion).into_iter().collect());
         Ok(())
     }
 
@@ -511,7 +511,7 @@ impl Extraneous {
             let planned = match (is_dir, planned.going) {
                 (false, _) => Ok(Some(planned)),
                 (true, Going::OnlyThere) => {
-                    self.some_go(&at, name, Some(&*leaves_out)).map(|extent| planned.within(extent))
+                    self.some_go(&at, name, Some(&*leaves_out)).map(|portion| planned.within(portion))
                 }
                 (true, Going::InTheWay) => self.replaced(&at, planned, Some(&*leaves_out)).map(Some),
             };

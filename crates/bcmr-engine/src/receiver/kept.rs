@@ -341,7 +341,7 @@ impl KeptLine {
 
 /// A receipt that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Receipt {
+pub(crate) struct ReceiptSaid {
     pub(crate) head: ReceiptHead,
     /// In the order that it was done.
     pub(crate) lines: Vec<KeptLine>,
@@ -351,7 +351,7 @@ pub(crate) struct Receipt {
 
 /// What a receipt says. A run that was killed may have left half a line at the end, and a power cut zeros where a disk has not
 /// written what came after the last sync: no line has any. `None`: it is no receipt.
-pub(crate) fn parse(text: &[u8]) -> Option<Receipt> {
+pub(crate) fn parse(text: &[u8]) -> Option<ReceiptSaid> {
     let written = text.iter().position(|byte| *byte == 0).map_or(Some(text), |zeros| text.get(..zeros))?;
     let whole = written.get(..written.iter().rposition(|byte| *byte == b'\n')?)?;
     let is_cut = text.len() > whole.len() + 1;
@@ -359,7 +359,7 @@ pub(crate) fn parse(text: &[u8]) -> Option<Receipt> {
     let head = ReceiptHead::parse(lines.by_ref().take(3).map(<[u8]>::to_vec))?;
     let fits = |line: &&[u8]| line.len() <= LINE_BYTES_MAX;
     let lines = lines.map(|line| Some(line).filter(fits).and_then(KeptLine::parse));
-    Some(Receipt { head, lines: lines.collect::<Option<Vec<KeptLine>>>()?, is_cut })
+    Some(ReceiptSaid { head, lines: lines.collect::<Option<Vec<KeptLine>>>()?, is_cut })
 }
 
 /// Entrance for the fuzzer: any bytes as a receipt, which leads out of nothing and says the same when it is written again.
@@ -367,7 +367,7 @@ pub(crate) fn parse(text: &[u8]) -> Option<Receipt> {
 pub fn fuzz(data: &[u8]) {
     let whole = [HEAD.as_bytes(), b"\ndestination\t7\t/d\nkept\told\n", data, b"\n"].concat();
     for text in [data, &whole] {
-        let Some(Receipt { head, lines, .. }) = parse(text) else { continue };
+        let Some(ReceiptSaid { head, lines, .. }) = parse(text) else { continue };
         for line in &lines {
             assert!(is_below(&line.path));
             if let Done::Replaced(_, kept) | Done::Deleted(kept) = &line.done {
@@ -375,7 +375,7 @@ pub fn fuzz(data: &[u8]) {
             }
         }
         let again = lines.iter().fold(head.lines(), |text, line| [text, line.line()].concat());
-        assert_eq!(parse(&again), Some(Receipt { head, lines, is_cut: false }));
+        assert_eq!(parse(&again), Some(ReceiptSaid { head, lines, is_cut: false }));
     }
 }
 
@@ -404,8 +404,8 @@ mod tests {
         ]
     }
 
-    fn receipt(is_cut: bool) -> Option<Receipt> {
-        Some(Receipt { head: head(), lines: lines(), is_cut })
+    fn receipt(is_cut: bool) -> Option<ReceiptSaid> {
+        Some(ReceiptSaid { head: head(), lines: lines(), is_cut })
     }
 
     fn written() -> Vec<u8> {
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(parse(&written()), receipt(false));
         for (_, (trash, privileged)) in STORES {
             let head = ReceiptHead { trash, privileged, ..head() };
-            let receipt = Receipt { head: head.clone(), lines: Vec::new(), is_cut: false };
+            let receipt = ReceiptSaid { head: head.clone(), lines: Vec::new(), is_cut: false };
             assert_eq!(parse(&head.lines()), Some(receipt));
         }
     }

@@ -57,7 +57,7 @@ pub(crate) trait LandHooks<S, D: Disk = Sys>: Sync {
     fn kept(&self, _slot: &Slot<S, D>, _src: Name<'_>, _info: &Info) {}
     /// All of a directory is, and nothing of it stays behind.
     fn dir_done(&self, slot: &Arc<Slot<S, D>>);
-    /// Whether anybody is there for whom something that may never come is waited for.
+    /// Whether what may never come is waited for: the other program, if there is one, has not left.
     fn is_attended(&self) -> bool {
         true
     }

@@ -37,7 +37,7 @@ pub(crate) type FateOf<'a> = dyn Fn(&[&[u8]], &Info) -> Fate + 'a;
 
 /// How much of a directory goes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum Portion {
     Whole,
     /// Something in it stays, or all of it.
     Part,
@@ -54,8 +54,8 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    fn at<'n>(way: impl IntoIterator<Item = &'n [u8]>, why: Reason) -> Extent {
-        Extent::Barred(Bar { path: way.into_iter().map(OsStr::from_bytes).collect(), why })
+    fn at<'n>(way: impl IntoIterator<Item = &'n [u8]>, why: Reason) -> Portion {
+        Portion::Barred(Bar { path: way.into_iter().map(OsStr::from_bytes).collect(), why })
     }
 }
 
@@ -107,10 +107,10 @@ pub(crate) fn goes(
     name: Name<'_>,
     fate: &FateOf<'_>,
     each: impl FnMut(Part<'_>) -> io::Result<()>,
-) -> io::Result<Extent> {
-    match extent(dir, name, fate)? {
+) -> io::Result<Portion> {
+    match portion(dir, name, fate)? {
         // What bars it may be met last.
-        Extent::Part => walk(dir, name, fate, each),
+        Portion::Part => walk(dir, name, fate, each),
         other => Ok(other),
     }
 }
@@ -119,7 +119,7 @@ pub(crate) fn goes(
 ///
 /// # Errors
 /// A directory cannot be opened or listed.
-pub(crate) fn extent(dir: &Dir, name: Name<'_>, fate: &FateOf<'_>) -> io::Result<Extent> {
+pub(crate) fn portion(dir: &Dir, name: Name<'_>, fate: &FateOf<'_>) -> io::Result<Portion> {
     walk(dir, name, fate, |_| Ok(()))
 }
 
@@ -128,9 +128,9 @@ fn walk(
     name: Name<'_>,
     fate: &FateOf<'_>,
     mut each: impl FnMut(Part<'_>) -> io::Result<()>,
-) -> io::Result<Extent> {
+) -> io::Result<Portion> {
     match dir.look(name)?.map(|info| fate(&[name.bytes()], &info)) {
-        Some(Fate::Stays) => return Ok(Extent::Part),
+        Some(Fate::Stays) => return Ok(Portion::Part),
         Some(Fate::Bars(why)) => return Ok(Bar::at([name.bytes()], why)),
         Some(Fate::Goes) | None => {}
     }
@@ -140,7 +140,7 @@ fn walk(
     };
     loop {
         if let Some(entry) = entered.last_mut().and_then(|last| last.left.pop()) {
-            let Some(last) = entered.last() else { return Ok(Extent::Whole) };
+            let Some(last) = entered.last() else { return Ok(Portion::Whole) };
             let Some(info) = last.dir.look(entry.as_name())? else { continue };
             let names = entered.iter().map(|last| last.name.bytes()).chain([entry.bytes()]);
             let way: Vec<&[u8]> = names.collect();
@@ -155,7 +155,7 @@ fn walk(
                 }
                 Fate::Goes | Fate::Stays => None,
             };
-            let Some(last) = entered.last_mut() else { return Ok(Extent::Whole) };
+            let Some(last) = entered.last_mut() else { return Ok(Portion::Whole) };
             match below {
                 Some(below) => entered.push(below),
                 None if fate == Fate::Stays => last.stays = true,
@@ -163,7 +163,7 @@ fn walk(
             }
             continue;
         }
-        let Some(done) = entered.pop() else { return Ok(Extent::Whole) };
+        let Some(done) = entered.pop() else { return Ok(Portion::Whole) };
         if done.stays {
             let below: Vec<&NameBuf> = entered.iter().map(|last| &last.name).chain([&done.name]).collect();
             each(Part { dir: &done.dir, below: &below, goes: &done.goes, all: done.all })?;
@@ -171,8 +171,8 @@ fn walk(
         match entered.last_mut() {
             Some(above) if done.stays => above.stays = true,
             Some(above) => above.goes.push(done.name),
-            None if done.stays => return Ok(Extent::Part),
-            None => return Ok(Extent::Whole),
+            None if done.stays => return Ok(Portion::Part),
+            None => return Ok(Portion::Whole),
         }
     }
 }
@@ -184,7 +184,7 @@ mod tests {
     use std::fs;
 
     /// How much goes of a tree with these files, where what ends so stays or bars it; and the parts, as paths.
-    fn parts(files: &[&str], stays: &str, bars: &str) -> (Extent, Vec<String>) {
+    fn parts(files: &[&str], stays: &str, bars: &str) -> (Portion, Vec<String>) {
         let tmp = tempfile::tempdir().unwrap();
         for file in files {
             fs::create_dir_all(tmp.path().join(file).parent().unwrap()).unwrap();
@@ -194,7 +194,7 @@ mod tests {
         let dir = Dir::open(tmp.path()).unwrap();
         let d = NameBuf::new(b"d").unwrap();
         let mut found = Vec::new();
-        let extent = goes(
+        let portion = goes(
             &dir,
             d.as_name(),
             &|way, info| {
@@ -221,25 +221,25 @@ mod tests {
         )
         .unwrap();
         found.sort();
-        (extent, found)
+        (portion, found)
     }
 
     #[test]
     fn what_stays_keeps_what_leads_to_it() {
         let files = ["d/a.c", "d/x/b.o", "d/x/c.c", "d/x/y/d.c", "d/z/e.c"];
         let parts = |files: &[&str], stays| parts(files, stays, ".no");
-        assert_eq!(parts(&files, ".no"), (Extent::Whole, vec![]));
+        assert_eq!(parts(&files, ".no"), (Portion::Whole, vec![]));
         assert_eq!(
             parts(&files, "b.o"),
-            (Extent::Part, ["d/a.c", "d/empty", "d/x/c.c", "d/x/y", "d/z"].map(str::to_owned).to_vec())
+            (Portion::Part, ["d/a.c", "d/empty", "d/x/c.c", "d/x/y", "d/z"].map(str::to_owned).to_vec())
         );
         assert_eq!(
             parts(&files, "x/y/"),
-            (Extent::Part, ["d/a.c", "d/empty", "d/x/b.o", "d/x/c.c", "d/z"].map(str::to_owned).to_vec())
+            (Portion::Part, ["d/a.c", "d/empty", "d/x/b.o", "d/x/c.c", "d/z"].map(str::to_owned).to_vec())
         );
-        assert_eq!(parts(&["d/a.o"], ".o"), (Extent::Part, vec!["d/empty".to_owned()]));
+        assert_eq!(parts(&["d/a.o"], ".o"), (Portion::Part, vec!["d/empty".to_owned()]));
         // The directory itself is asked about as well.
-        assert_eq!(parts(&files, "d/"), (Extent::Part, vec![]));
+        assert_eq!(parts(&files, "d/"), (Portion::Part, vec![]));
     }
 
     /// Wherever it is met, before or after something that stays.
@@ -248,9 +248,9 @@ mod tests {
         let files = ["d/a/1.o", "d/a/2", "d/m/bar", "d/z/1.o", "d/z/2"];
         for bars in ["d/m/bar", "d/m/", "d/"] {
             let bar = Bar { path: bars.into(), why: Reason::HoldsSource };
-            assert_eq!(parts(&files, ".o", bars), (Extent::Barred(bar), vec![]), "{bars}");
+            assert_eq!(parts(&files, ".o", bars), (Portion::Barred(bar), vec![]), "{bars}");
         }
         // What stays is not looked into.
-        assert_eq!(parts(&files, "m/", "bar").0, Extent::Part);
+        assert_eq!(parts(&files, "m/", "bar").0, Portion::Part);
     }
 }

@@ -13,7 +13,7 @@ use crate::policy::{CopyPolicy, Follow, Mirror, Privileged, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dir_task::{DirTask, Hold, Origin};
 use crate::receiver::land;
-use crate::receiver::partly::{self, Extent, Fate};
+use crate::receiver::partly::{self, Fate, Portion};
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
@@ -409,7 +409,7 @@ impl<'a> Survey<'a> {
             if is_out { Fate::Stays } else { self.visit.fate(info) }
         };
         let above = path.parent().unwrap_or(path);
-        let extent = partly::goes(dir, name, &fate, |part| {
+        let portion = partly::goes(dir, name, &fate, |part| {
             self.visit.counted(part.all);
             let at = part.below.iter().fold(above.to_owned(), |at, name| at.join(os(name.as_name())));
             for name in part.goes {
@@ -418,7 +418,7 @@ impl<'a> Survey<'a> {
             }
             Ok(())
         })?;
-        Ok(extent == Extent::Part)
+        Ok(portion == Portion::Part)
     }
 
     /// In a round: what is lacking where `there` has the place of a directory.

@@ -13,7 +13,7 @@ use crate::held_stat::{self, HeldStat};
 use crate::node;
 use crate::policy::{Privileged, UndoRequest};
 use crate::receiver::aside::{dir_id, info_name, move_whole};
-use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, Receipt, ReceiptHead, WasLike};
+use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, ReceiptSaid, WasLike};
 use crate::receiver::land;
 use crate::remove::open_up;
 use crate::sender::operand::Reach;
@@ -52,7 +52,7 @@ pub fn undo(request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
 /// # Errors
 /// As [`undo`]; or one of the two is not in reach.
 pub(crate) fn undo_in(reach: &Reach, request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
-    let (beside, Receipt { head, lines, is_cut }) = read(reach, &request.receipt)?;
+    let (beside, ReceiptSaid { head, lines, is_cut }) = read(reach, &request.receipt)?;
     let shown = &request.receipt;
     let (dest, dest_shown) = destination(reach, &head, (&beside, shown))?;
     // What a receipt names in a directory of its own is named from where the receipt is.
@@ -154,7 +154,7 @@ fn below_whole(reach: &Reach, head: &ReceiptHead, beside: &Dir) -> Option<(Dir, 
 }
 
 /// The directory that the receipt is in, and what it says.
-fn read(reach: &Reach, path: &Path) -> Result<(Dir, Receipt)> {
+fn read(reach: &Reach, path: &Path) -> Result<(Dir, ReceiptSaid)> {
     let fail = |e| Error::os(Op::ReadReceipt, path, e);
     let none = || Error::ours(Code::Refused, Op::ReadReceipt, path, Reason::NoReceipt);
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -230,7 +230,7 @@ fn l5_a_directory_that_is_there_is_closed_before_anything_is_put_into_it() {
         let tmp = Tmp::new();
         for dir in ["", "/sub"] {
             tmp.file(format!("s{dir}/new"), "x");
-            tmp.dir(&format!("d{dir}"));
+            tmp.dir(format!("d{dir}"));
         }
         for dir in ["s", "s/sub"] {
             chmod(&tmp.p(dir), 0o700);
@@ -250,7 +250,7 @@ fn l5_a_directory_that_is_there_is_closed_before_anything_is_put_into_it() {
             assert!(closed.is_some() && made.is_some() && closed < made, "{way}, {dir}: {log}");
         }
     }
-    // The twin: what is to be open is not closed meanwhile, and a mode that nobody wants to be another stays.
+    // The twin: what is to be open is not closed meanwhile, and a mode that is not taken from the source stays.
     for (words, wanted) in [("copy --archive -T", 0o755), ("copy -r --no-preserve=mode -T", 0o711)] {
         let tmp = Tmp::new();
         tmp.file("s/new", "x");
