@@ -17,17 +17,17 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
     if let Some(job) = check::manifest(args, env, &super::verb::is_here) {
         return match job {
             Ok(job) => run_manifest(job),
-            Err(u) => super::verb::usage_with_defaults(env, Verb::Check, &u),
+            Err(u) => super::judged::usage_with_defaults(env, Verb::Check, &u),
         };
     }
     match operands::places(&args.operands, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::check(args, places, env),
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Check, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Check, &u),
     }
     let (request, show) = match check::request(args, env) {
         Ok(job) => job,
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Check, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Check, &u),
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();

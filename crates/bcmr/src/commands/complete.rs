@@ -145,7 +145,7 @@ fn starts(candidate: &OsStr, word: &OsStr) -> bool {
 /// Operands that are not here: places, hosts, and names on one.
 fn far(word: &OsStr, env: &Env, hosts: impl Iterator<Item = String>, found: &mut Candidates) {
     if word.as_bytes().starts_with(b"@") {
-        let config = super::remote::configuration(env).unwrap_or_default();
+        let config = super::configuration::configuration(env).unwrap_or_default();
         for (name, place) in config.places() {
             let name = OsString::from(format!("@{name}"));
             if starts(&name, word) {

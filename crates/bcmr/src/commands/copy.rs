@@ -17,11 +17,11 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     match operands::places(&args.operands, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::copy(args, places, env),
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Copy, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Copy, &u),
     }
     let mut job = match copy::request(args, env) {
         Ok(job) => job,
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Copy, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Copy, &u),
     };
     if let Some(from) = job.names {
         match open(&from) {

@@ -1,20 +1,36 @@
-//! Whether what was typed makes sense by itself, without what the configuration has as defaults of its verb.
+//! Says what makes no sense, in what was typed or in what the configuration has as defaults of its verb.
 //!
 //! Must not run anything.
 
-use super::remote::configuration;
-use super::verb::{is_here, settle};
+use super::configuration::configuration;
+use super::verb::{is_here, settle, usage};
 use crate::cli::bcmr::operands::{Places, places};
 use crate::cli::bcmr::remote::RemoteJob;
 use crate::cli::bcmr::{Cli, Command, check, copy, move_, parse, remove, sync, via_source};
 use crate::env::Env;
+use crate::say;
+use crate::show::Verb;
+use crate::ui::writer;
 use crate::usage::Usage;
+use crate::voice::BCMR;
 
-/// What is wrong with it.
-///
-/// # Errors
-/// That.
-pub fn typed_alone(env: &Env) -> Result<(), Usage> {
+/// Says what makes no sense in a command that may have defaults, and returns its exit code: what makes no sense need not have been typed. Where what was typed makes none by
+/// itself, it is that which is told.
+pub fn usage_with_defaults(env: &Env, verb: Verb, u: &Usage) -> u8 {
+    if env.defaults.is_empty() {
+        return usage(verb, u);
+    }
+    match typed_alone(env) {
+        Ok(()) => {
+            writer::err(&say::bad_defaults(&BCMR, verb.name()));
+            usage(verb, u)
+        }
+        Err(own) => usage(verb, &own),
+    }
+}
+
+/// What is wrong with what was typed.
+fn typed_alone(env: &Env) -> Result<(), Usage> {
     let env = &Env { defaults: Vec::new(), ..env.clone() };
     let Ok(Cli { mut command, .. }) = parse(&env.line) else { return Ok(()) };
     settle(&mut command, env.now)?;

@@ -212,7 +212,7 @@ fn places(a: &LookArgs, env: &Env) -> std::result::Result<Vec<Place>, Usage> {
             Operand::There(address) => {
                 let config = match &mut config {
                     Some(config) => config,
-                    none => none.insert(remote::configuration(env)?),
+                    none => none.insert(super::configuration::configuration(env)?),
                 };
                 reach(&a.connect, &address, config).map(|reach| Place::There(address, Box::new(reach)))
             }
@@ -428,7 +428,7 @@ pub fn mkdir(a: &MkdirArgs, env: &Env) -> u8 {
 /// What a command about one host needs.
 fn about(a: &HostArgs, env: &Env) -> std::result::Result<(Address, Reach), Usage> {
     let address = connection::host(&a.host, &a.connect)?;
-    let reach = reach(&a.connect, &address, &remote::configuration(env)?)?;
+    let reach = reach(&a.connect, &address, &super::configuration::configuration(env)?)?;
     Ok((address, reach))
 }
 

@@ -6,6 +6,7 @@ mod check;
 mod child;
 mod complete;
 mod completions;
+mod configuration;
 mod copy;
 mod ctl;
 mod deploy;
@@ -38,10 +39,10 @@ pub fn configured(cli: &mut Cli, env: &Env) -> Result<Config, Usage> {
     let has_defaults = !cli.no_defaults && config::WITH_DEFAULTS.contains(&verb);
     let has_places = names_places(&mut cli.command);
     match (has_places, has_defaults) {
-        (true, _) => remote::configuration(env),
-        (false, true) => remote::configuration(env).or_else(|usage| {
+        (true, _) => configuration::configuration(env),
+        (false, true) => configuration::configuration(env).or_else(|usage| {
             // What says nothing of defaults, as far as it can be read, is no reason not to copy here.
-            if remote::may_have_defaults(env) { Err(usage) } else { Ok(Config::default()) }
+            if configuration::may_have_defaults(env) { Err(usage) } else { Ok(Config::default()) }
         }),
         (false, false) => Ok(Config::default()),
     }
@@ -70,7 +71,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Deploy(a) => look::deploy(&a, env),
         Command::Serve(a) => serve::run(&a, env),
         Command::Init(a) => print(&(crate::cli::init::aliases(&a) + completions::script(a.shell))),
-        Command::Config => match remote::configuration(env) {
+        Command::Config => match configuration::configuration(env) {
             Ok(config) => print(&crate::say::configuration(env.config_file.as_deref(), &config)),
             Err(u) => {
                 crate::ui::writer::err(&crate::say::usage_of(&crate::voice::BCMR, &u));

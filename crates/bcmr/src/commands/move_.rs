@@ -11,11 +11,11 @@ pub fn run(args: &MoveArgs, env: &Env) -> u8 {
     match operands::places(&args.operands, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::move_(args, places, env),
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Move, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Move, &u),
     }
     let (request, show) = match move_::request(args, env) {
         Ok(job) => job,
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Move, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Move, &u),
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();

@@ -36,7 +36,7 @@ fn reached(
     env: &Env,
 ) -> Result<Option<Reach>, Usage> {
     let Some(to) = to else { return no_connection(connect, remote).map(|()| None) };
-    let config = remote::configuration(env)?;
+    let config = super::configuration::configuration(env)?;
     plan::reached(connect, remote, to, &config).map(Some)
 }
 

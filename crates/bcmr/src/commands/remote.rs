@@ -4,6 +4,7 @@
 //!
 //! Must not know how anything travels: that is the engine's, behind `bcmr_engine::peer`.
 
+use super::configuration::configuration;
 use super::{deploy, fallback, sudo, verb::open};
 use crate::address;
 use crate::cli::bcmr::check::{self, CheckArgs};
@@ -15,13 +16,11 @@ use crate::cli::bcmr::proof;
 use crate::cli::bcmr::remote::RemoteJob;
 use crate::cli::bcmr::sync::{self, SyncArgs};
 use crate::cli::bcmr::via_source;
-use crate::config::{self, Config};
 use crate::env::{self, Env};
 use crate::names;
 use crate::say::{self, Finding};
 use crate::show::{Show, Verb};
 use crate::ui::{self, Measure, Start};
-use crate::usage::Usage;
 use crate::voice::BCMR;
 use bcmr_engine::control;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
@@ -31,63 +30,16 @@ use bcmr_engine::policy::{NameList, Target};
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, RunAs, Way};
 use bcmr_engine::{look_with_plan, peer};
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A configuration is read whole, so it has a size.
-const CONFIG_BYTES_MAX: u64 = 1 << 20;
-
-/// The name of the table that has defaults.
-const DEFAULTS: &[u8] = b"defaults";
-
-/// The configuration, read only when another machine is meant: a broken one is no reason not to copy here.
-pub fn configuration(env: &Env) -> std::result::Result<Config, Usage> {
-    env.config_file.as_deref().map_or_else(|| Ok(Config::default()), load)
-}
-
-/// Whether the configuration may have something of defaults, be it understood or not. One that cannot be read may.
-pub fn may_have_defaults(env: &Env) -> bool {
-    let Some(file) = env.config_file.as_deref() else { return false };
-    let Ok(bytes) = bytes_of(file) else {
-        // A user who may not even look there has the HOME of another one, whose defaults are not meant.
-        return rustix::fs::stat(file).err() != Some(rustix::io::Errno::ACCESS);
-    };
-    bytes.len() as u64 > CONFIG_BYTES_MAX || bytes.windows(DEFAULTS.len()).any(|w| w == DEFAULTS)
-}
-
-fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let opened = std::fs::File::open(file)?;
-    io::Read::read_to_end(&mut io::Read::take(opened, CONFIG_BYTES_MAX + 1), &mut bytes)?;
-    Ok(bytes)
-}
-
-fn text_of(file: &Path) -> io::Result<String> {
-    String::from_utf8(bytes_of(file)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
-}
-
-/// Reads the file; that there is none is no error, that it cannot be read is one.
-fn load(file: &Path) -> std::result::Result<Config, Usage> {
-    match text_of(file) {
-        Ok(text) if text.len() as u64 > CONFIG_BYTES_MAX => {
-            Err(Usage::new(format!("{} is too large for a configuration", names::quoted(file))))
-        }
-        Ok(text) => config::parse(&text, file),
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(Config::default())
-        }
-        Err(e) => Err(Usage::new(say::file_error(&BCMR, "read", file, &e).replacen("bcmr: ", "", 1))),
-    }
-}
 
 /// `copy` to or from another machine.
 pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| copy::remote(args, places, &config, env));
     let job = match job {
         Ok(job) => job,
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Copy, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Copy, &u),
     };
     if args.remote.via_source {
         return via_source(Verb::Copy, &job, env, copy::about_here(args));
@@ -108,7 +60,7 @@ pub fn move_(args: &MoveArgs, places: Places, env: &Env) -> u8 {
     match job {
         Ok(job) if args.remote.via_source => via_source(Verb::Move, &job, env, args.about_here()),
         Ok(job) => run(&job, &args.operands, env),
-        Err(u) => super::verb::usage_with_defaults(env, Verb::Move, &u),
+        Err(u) => super::judged::usage_with_defaults(env, Verb::Move, &u),
     }
 }
 
@@ -117,7 +69,7 @@ pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| check::remote(args, places, &config, env));
     match job {
         Ok(job) => run(&job, &args.operands, env),
-        Err(u) => super::verb::usage_with_defaults(env, Verb::Check, &u),
+        Err(u) => super::judged::usage_with_defaults(env, Verb::Check, &u),
     }
 }
 
@@ -127,7 +79,7 @@ pub fn sync(args: &SyncArgs, places: Places, env: &Env) -> u8 {
     match job {
         Ok(job) if args.remote.via_source => via_source(Verb::Sync, &job, env, sync::about_here(args)),
         Ok(job) => run(&job, &args.operands(), env),
-        Err(u) => super::verb::usage_with_defaults(env, Verb::Sync, &u),
+        Err(u) => super::judged::usage_with_defaults(env, Verb::Sync, &u),
     }
 }
 
@@ -139,7 +91,7 @@ pub fn apply(planned: SyncArgs, now: &SyncArgs, file: &Path, env: &Env) -> u8 {
         .and_then(|config| sync::remote_as_planned(planned, now, file, places, (&config, env)));
     match jobs {
         Ok((look, job)) => run_after(Some(&look), &job, &typed, env),
-        Err(u) => super::verb::usage_with_defaults(env, Verb::Sync, &u),
+        Err(u) => super::judged::usage_with_defaults(env, Verb::Sync, &u),
     }
 }
 
@@ -159,7 +111,7 @@ fn via_source(verb: Verb, job: &RemoteJob, env: &Env, about_here: Option<&str>) 
             })
         }
         (Ok(_), None) => BCMR.exits.usage,
-        (Err(u), _) => super::verb::usage_with_defaults(env, verb, &u),
+        (Err(u), _) => super::judged::usage_with_defaults(env, verb, &u),
     }
 }
 

@@ -22,7 +22,7 @@ pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
         named.and_then(|named| remove::request(args, env).map(|(request, show)| (named, request, show)));
     let (named, request, show) = match job {
         Ok(job) => job,
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Remove, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Remove, &u),
     };
     let sources = request.paths.clone();
     let start =
@@ -35,9 +35,9 @@ pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
             super::verb::tell_mistakable(&sources, watch);
             bcmr_engine::remove(request, watch)
         }),
-        Named::There(addresses) => match remote::configuration(env) {
+        Named::There(addresses) => match super::configuration::configuration(env) {
             Ok(config) => there(args, &request, &addresses, &config, (&show, start)),
-            Err(u) => super::verb::usage_with_defaults(env, Verb::Remove, &u),
+            Err(u) => super::judged::usage_with_defaults(env, Verb::Remove, &u),
         },
     }
 }

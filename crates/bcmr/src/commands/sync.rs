@@ -20,7 +20,7 @@ pub fn run(args: &SyncArgs, env: &Env) -> u8 {
     match operands::places(&typed, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::sync(args, places, env),
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Sync, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Sync, &u),
     }
     carry_out(args, sync::request(args, env), &typed.paths, env)
 }
@@ -39,7 +39,7 @@ fn apply(args: &SyncArgs, file: &Path, env: &Env) -> u8 {
     match operands::places(&typed, &planned.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(_) => return super::remote::apply(*planned, args, file, env),
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Sync, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Sync, &u),
     }
     let paths = typed.paths;
     carry_out(args, sync::as_planned(*planned, args, file, env), &paths, env)
@@ -65,7 +65,7 @@ fn as_typed(words: Vec<OsString>, env: &Env) -> Result<Box<SyncArgs>, Usage> {
 fn carry_out(args: &SyncArgs, job: Result<(SyncRequest, Show), Usage>, typed: &[PathBuf], env: &Env) -> u8 {
     let (request, show) = match job {
         Ok(job) => job,
-        Err(u) => return super::verb::usage_with_defaults(env, Verb::Sync, &u),
+        Err(u) => return super::judged::usage_with_defaults(env, Verb::Sync, &u),
     };
     let (sources, destination) = ([request.source.clone()], request.dest.clone());
     let measure = super::verb::measure(&sources, &request.policy);

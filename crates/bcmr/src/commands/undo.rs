@@ -1,6 +1,6 @@
 //! `undo`, here or by the bcmr on another machine.
 
-use super::remote::{self, Absent, with_peer};
+use super::remote::{Absent, with_peer};
 use crate::cli::bcmr::connection;
 use crate::cli::bcmr::undo::{self, UndoArgs};
 use crate::env::Env;
@@ -14,7 +14,7 @@ use bcmr_engine::peer;
 pub fn run(args: &UndoArgs, env: &Env) -> u8 {
     let there = undo::there(args, &super::verb::is_here).and_then(|address| {
         let Some(address) = address else { return Ok(None) };
-        let config = remote::configuration(env)?;
+        let config = super::configuration::configuration(env)?;
         let reach = connection::reach(&args.connect, None, false, &address.host, &config)?;
         Ok(Some((address, reach)))
     });

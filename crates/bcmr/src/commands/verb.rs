@@ -6,7 +6,7 @@ use crate::cli::bcmr::Command;
 use crate::cli::bcmr::filters::Files;
 use crate::cli::bcmr::operands::{NamesFrom, mistakable};
 use crate::cli::bcmr::settle;
-use crate::env::{self, Env};
+use crate::env;
 use crate::input::Input;
 use crate::say;
 use crate::show::Verb;
@@ -57,21 +57,6 @@ fn modified(file: &Path) -> io::Result<(i64, u32)> {
 pub fn usage(verb: Verb, u: &Usage) -> u8 {
     writer::err(&say::usage(&BCMR, verb, u));
     BCMR.exits.usage
-}
-
-/// The same of a command that may have defaults: what makes no sense need not have been typed. Where what was typed makes none by
-/// itself, it is that which is told.
-pub fn usage_with_defaults(env: &Env, verb: Verb, u: &Usage) -> u8 {
-    if env.defaults.is_empty() {
-        return usage(verb, u);
-    }
-    match super::judged::typed_alone(env) {
-        Ok(()) => {
-            writer::err(&say::bad_defaults(&BCMR, verb.name()));
-            usage(verb, u)
-        }
-        Err(own) => usage(verb, &own),
-    }
 }
 
 /// Prints text that was asked for.

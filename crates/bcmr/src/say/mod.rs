@@ -178,7 +178,7 @@ pub struct Hint {
 /// Whether a destination that was no directory may be one now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
-    /// The one source was refused, or nobody was there to make anything.
+    /// The one source was refused, or no bcmr was there to make anything.
     Nothing,
     /// Then it matters whether it was new.
     Maybe,
