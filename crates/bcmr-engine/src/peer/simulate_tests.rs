@@ -446,7 +446,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
     let (target, policy) = (Target::Into(target), base_policy());
     let links = DestLink::received(&policy);
     Incoming {
-        to: Resolved::of(Op::Create, &Reach::Anywhere, &target, 1, links, &policy).unwrap(),
+        to: Resolved::of(crate::error::Op::Create, &Reach::Anywhere, &target, 1, links, &policy).unwrap(),
         kinds: Arc::default(),
         operands: 1,
         asked: Asked::anything(),
@@ -842,7 +842,8 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         }
     };
     let what = Incoming {
-        to: Resolved::of(Op::Create, &Reach::Anywhere, &target, 1, links, &scene.policy).unwrap(),
+        to: Resolved::of(crate::error::Op::Create, &Reach::Anywhere, &target, 1, links, &scene.policy)
+            .unwrap(),
         asked,
         delta: true,
         parts: true,
@@ -1229,7 +1230,8 @@ fn play_move(seed: u64) -> std::result::Result<(), String> {
             false => Asked::operands([scene.src().as_path()].into_iter(), filter).unwrap(),
         };
         let what = Incoming {
-            to: Resolved::of(Op::Create, &Reach::Anywhere, &target, 1, links, &scene.policy).unwrap(),
+            to: Resolved::of(crate::error::Op::Create, &Reach::Anywhere, &target, 1, links, &scene.policy)
+                .unwrap(),
             asked,
             delta: true,
             parts: true,

@@ -56,3 +56,18 @@ fn load(file: &Path) -> Result<Config, Usage> {
         Err(e) => Err(Usage::new(say::file_error(&BCMR, "read", file, &e).replacen("bcmr: ", "", 1))),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_is_not_there_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(load(&dir.path().join("none/config.toml")), Ok(Config::default()));
+        // A directory in its place is not absence.
+        let said = load(dir.path()).unwrap_err().said;
+        assert!(said.starts_with("cannot read '"), "{said}");
+    }
+}

@@ -571,15 +571,6 @@ mod tests {
     use bcmr_engine::remote::{Compress, Plane};
     use std::cell::RefCell;
 
-    #[test]
-    fn a_configuration_that_is_not_there_says_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(load(&dir.path().join("none/config.toml")), Ok(Config::default()));
-        // A directory in its place is not absence.
-        let said = load(dir.path()).unwrap_err().said;
-        assert!(said.starts_with("cannot read '"), "{said}");
-    }
-
     /// A stand-in for ssh: `body` is what happens on the other machine, the command in `$1`.
     fn reach(dir: &Path, body: &str, bootstrap: bool) -> Reach {
         let ssh = dir.join("ssh");
