@@ -847,7 +847,7 @@ impl PlanPass<'_, '_> {
     fn beside(&self, above: &Beside, path: &[u8], name: Name<'_>) -> Result<Option<Beside>> {
         let Ok(dir) = above.dir.open_dir_readable(name) else { return Ok(None) };
         let mut beside = Beside::of(dir, self.device).map_err(self.error_at(Op::Stat, path, None))?;
-        beside.beyond = beside.beyond.or_else(|| above.beyond);
+        beside.beyond = beside.beyond.or(above.beyond);
         Ok(Some(beside))
     }
 

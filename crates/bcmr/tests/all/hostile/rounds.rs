@@ -133,9 +133,7 @@ const PLAN: &[&str] = &["plan", "--verb", "check", "DST/src", "host:x", "--out",
 /// directories and files came.
 fn compares(w: &mut Wire, events: &[Event<'_>], counts: (u64, u64)) -> (usize, usize) {
     w.greet_with(ABLE);
-    let came = compared(w, events, counts);
-    w.until(kind::DONE);
-    came
+    compared(w, events, counts)
 }
 
 /// One comparison of a connection.
@@ -165,6 +163,7 @@ fn compared(w: &mut Wire, events: &[Event<'_>], (failed, counted): (u64, u64)) -
         codes: Vec::new(),
         cancelled: false,
     });
+    w.until(kind::DONE);
     (dirs, files)
 }
 
@@ -242,7 +241,6 @@ fn what_a_server_tells_of_a_plan_that_is_compared() {
         // Of the two themselves: one difference, which is theirs whatever is said.
         compared(w, &[told(b"top extra", 1), told(b"top differs", 2), told(b"top again", 2)], (0, u64::MAX));
         compared(w, &events, (0, 3));
-        w.until(kind::DONE);
     });
     let out = told_by(&end);
     assert!(!out.contains("top ") && out.matches("~ ").count() == 1, "{out:?}");
