@@ -9,7 +9,7 @@ use super::sorter::{Merge, SortedRecord, Sorter};
 use super::there::{NameOf, all_names, filling, the_way};
 use super::walk::key;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::Watch;
+use crate::event::{Summary, Watch};
 use crate::node::Node;
 use crate::peer::planned_source::{SourceThere, taking};
 use crate::peer::telling::{EntryListener, ToldAttrs};
@@ -134,7 +134,7 @@ impl EntryListener for OnlyTop {
 pub(super) struct SoughtNames {
     top: Option<Info>,
     dirs: HashMap<Vec<u8>, Info>,
-    names: HashSet<Vec<u8>>,
+    names: HashMap<Vec<u8>, Kind>,
 }
 
 impl SoughtNames {
@@ -145,7 +145,12 @@ impl SoughtNames {
 
     /// Whether the source has it.
     pub(super) fn has(&self, path: &[u8]) -> bool {
-        self.names.contains(path)
+        self.names.contains_key(path)
+    }
+
+    /// What it is there, if the source has it.
+    pub(super) fn kind(&self, path: &[u8]) -> Option<Kind> {
+        self.names.get(path).copied()
     }
 }
 
@@ -159,17 +164,43 @@ pub(super) fn seek(
     place: &Arc<Place>,
     policy: &CopyPolicy,
 ) -> Result<SoughtNames> {
-    let asked = names.iter().map(Vec::as_slice).collect();
-    let seeker = Seeker { asked, found: Mutex::default() };
-    let done = source.seek(names, place.clone(), policy, &seeker)?;
+    let (found, done) = sought(source, names, place, policy)?;
     let failed = |code| Err(Error::ours(code, Op::FinishPlan, source.shown(b""), Reason::NotListedWhole));
     if done.cancelled {
         return failed(Code::Interrupted);
     }
     match done.codes.iter().find(|code| **code != Code::NotFound) {
         Some(code) => failed(*code),
-        None => Ok(seeker.found.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        None => Ok(found),
     }
+}
+
+/// The same, and whether it could be said of all of them: what stands in the way of a name as no directory says that it is not
+/// there.
+///
+/// # Errors
+/// The connection was lost.
+pub(super) fn seek_some(
+    source: &SourceThere<'_>,
+    names: &[Vec<u8>],
+    place: &Arc<Place>,
+    policy: &CopyPolicy,
+) -> Result<(SoughtNames, bool)> {
+    let (found, done) = sought(source, names, place, policy)?;
+    let is_answer = |code: &Code| matches!(code, Code::NotFound | Code::NotDirectory);
+    Ok((found, !done.cancelled && done.codes.iter().all(is_answer)))
+}
+
+fn sought(
+    source: &SourceThere<'_>,
+    names: &[Vec<u8>],
+    place: &Arc<Place>,
+    policy: &CopyPolicy,
+) -> Result<(SoughtNames, Summary)> {
+    let asked = names.iter().map(Vec::as_slice).collect();
+    let seeker = Seeker { asked, found: Mutex::default() };
+    let done = source.seek(names, place.clone(), policy, &seeker)?;
+    Ok((seeker.found.into_inner().unwrap_or_else(PoisonError::into_inner), done))
 }
 
 /// Remembers what is told.
@@ -193,15 +224,15 @@ impl EntryListener for Seeker<'_> {
         let path = above.below_root(Some(name));
         let is_asked = self.asked.contains(path.as_slice());
         if is_asked {
-            self.found().names.insert(path);
+            self.found().names.insert(path, info.kind);
         } else {
             self.found().dirs.insert(path, *info);
         }
         !is_asked
     }
 
-    fn entry(&self, above: &Node, name: Name<'_>, _: &Info) {
-        self.found().names.insert(above.below_root(Some(name)));
+    fn entry(&self, above: &Node, name: Name<'_>, info: &Info) {
+        self.found().names.insert(above.below_root(Some(name)), info.kind);
     }
 }
 

@@ -5,6 +5,7 @@
 //! destination that has no name of its own yet; [`finish()`] gives it one.
 
 mod along;
+mod changed;
 mod claim;
 mod finish;
 mod folder;

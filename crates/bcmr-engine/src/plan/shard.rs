@@ -6,6 +6,7 @@
 //! plan, by what it was when it was read; only then, and once it is on stable storage (R2), what became of the frame is
 //! recorded. So a run that is killed costs the frames that were not recorded yet, and what is recorded needs no second look.
 
+use super::changed::{self, LeftName, Source, Tells};
 use super::claim::{ClaimOf, ClaimsFolder, HeldClaim};
 use super::folder::{PlanFolder, ResultFile};
 use super::format::{
@@ -575,11 +576,11 @@ impl ShardWork<'_> {
             ShardWay::Brings(copies) => self.brought(copies, dirs, sum),
             ShardWay::Sends(tree) => self.sent(tree, dirs, sum),
             ShardWay::Fetches(fetching) => self.fetched(fetching, dirs, sum),
-            ShardWay::Compares(compared) => self.compared(dirs, || {
+            ShardWay::Compares(compared) => self.compared(dirs, Tells::Gone, || {
                 compared.round(dirs.iter().map(all_names_of).collect());
                 Ok(())
             }),
-            ShardWay::ComparesThere(far, compare, to) => self.compared(dirs, || {
+            ShardWay::ComparesThere(far, compare, to) => self.compared(dirs, Tells::All, || {
                 let (names, dirs) = names_to_compare(dirs);
                 if names.is_empty() {
                     return Ok(());
@@ -597,6 +598,9 @@ impl ShardWork<'_> {
             ShardWay::TakesThere(far) => {
                 let whole = take_there::entries(&far.source, &far.tree, dirs, self.policy, self.tally)?;
                 let whole = whole && !self.watch.cancel.is_set();
+                if !whole {
+                    self.tell_changed(&LeftName::above(dirs), Tells::OtherKinds)?;
+                }
                 Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
             }
         }
@@ -606,6 +610,7 @@ impl ShardWork<'_> {
     fn compared(
         &self,
         dirs: &[PlannedDir],
+        tells: Tells,
         compare: impl FnOnce() -> Result<()>,
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
         let before = self.tally.summary();
@@ -613,6 +618,9 @@ impl ShardWork<'_> {
         let after = self.tally.summary();
         let found = after.differences - before.differences;
         let whole = after.failed == before.failed && !self.watch.cancel.is_set();
+        if !whole {
+            self.tell_changed(&LeftName::all(dirs), tells)?;
+        }
         Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
     }
 
@@ -630,32 +638,22 @@ impl ShardWork<'_> {
         let (found, mut whole) = (done.differences, done.failed == 0 && !done.cancelled);
         sum.add(done);
         // What has become of another kind was compared as that.
-        whole &= self.are_of_their_kinds(dirs) && !self.watch.cancel.is_set();
+        whole &= self.tell_changed(&LeftName::all(dirs), Tells::All)? && !self.watch.cancel.is_set();
         Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
     }
 
-    /// Whether everything at the source is of the kind that the plan says; what is of another one is told.
-    fn are_of_their_kinds(&self, dirs: &[PlannedDir]) -> bool {
-        let mut all = true;
-        for dir in dirs {
-            // What is not there was told when it was to be sent.
-            let src = self.src().and_then(|src| {
-                let fail = |e| Error::os(Op::OpenDirectory, &self.src_path, e);
-                below(src, &dir.path).map_err(fail)
-            });
-            for entry in &dir.entries {
-                let now = src.as_ref().ok().and_then(|src| src.look(entry.name.as_name()).ok().flatten());
-                let is_same = now.is_some_and(|now| now.kind == entry.version().kind);
-                all &= is_same;
-                if let (Some(now), false) = (now, is_same) {
-                    let path =
-                        self.src_path.join(OsStr::from_bytes(&dir.path)).join(os(entry.name.as_name()));
-                    let note = Reason::KindBecame.about(now.kind.word());
-                    self.tally.fail(Error::ours(Code::SourceChanged, Op::Copy, path, note));
-                }
-            }
+    /// Tells which of these names are gone at the source by now, or of another kind. Whether none is.
+    fn tell_changed(&self, names: &[LeftName], tells: Tells) -> Result<bool> {
+        if self.watch.cancel.is_set() {
+            return Ok(true);
         }
-        all
+        let source = match &self.way {
+            ShardWay::Fetches(far) | ShardWay::ComparesThere(far, ..) | ShardWay::TakesThere(far) => {
+                Source::There(&far.source, &far.tree, self.policy)
+            }
+            _ => Source::Here(self.src()?),
+        };
+        changed::tell(&source, &self.src_path, names, tells, self.tally)
     }
 
     /// The same of entries that are brought to where the destination is.
@@ -665,7 +663,7 @@ impl ShardWork<'_> {
         dirs: &[PlannedDir],
         sum: &mut Summary,
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
-        let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
+        let (mut counts, mut landed, mut left) = (ShardCounts::default(), Vec::new(), Vec::new());
         let mut done = copies.round(dirs.iter().map(names_of).collect());
         counts.lost = self.lost.swap(0, Relaxed) + done.owners_lost as u64;
         let mut whole = true;
@@ -674,8 +672,9 @@ impl ShardWork<'_> {
                 return Ok(None);
             }
             let mut arrived = |name: &NameBuf| done.take(number, name);
-            whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
+            whole &= self.settle(dir, &mut arrived, (&mut counts, &mut landed), &mut left, sum)?;
         }
+        self.tell_changed(&left, Tells::All)?;
         Ok(whole.then_some((counts, landed)))
     }
 
@@ -692,7 +691,7 @@ impl ShardWork<'_> {
         };
         let mut whole = !done.cancelled && done.codes.iter().all(|code| code.is_of_metadata());
         sum.add(Summary { dirs: 0, ..done });
-        let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
+        let (mut counts, mut landed, mut left) = (ShardCounts::default(), Vec::new(), Vec::new());
         counts.lost = self.lost.swap(0, Relaxed);
         for dir in dirs {
             if self.watch.cancel.is_set() {
@@ -703,6 +702,7 @@ impl ShardWork<'_> {
                 Ok(src) => src,
                 Err(e) => {
                     self.tally.fail(fail(e));
+                    left.extend(dir.entries.iter().map(|entry| LeftName::of(dir, entry)));
                     whole = false;
                     continue;
                 }
@@ -712,8 +712,9 @@ impl ShardWork<'_> {
                 let seen = src.look(name.as_name()).ok().flatten()?;
                 Some((seen, there::hash_of(&mut hashes, dir, name)))
             };
-            whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
+            whole &= self.settle(dir, &mut arrived, (&mut counts, &mut landed), &mut left, sum)?;
         }
+        self.tell_changed(&left, Tells::All)?;
         Ok(whole.then_some((counts, landed)))
     }
 
@@ -732,7 +733,7 @@ impl ShardWork<'_> {
         };
         let mut whole = !done.cancelled && done.codes.iter().all(|code| code.is_of_metadata());
         sum.add(Summary { dirs: 0, ..done });
-        let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
+        let (mut counts, mut landed, mut left) = (ShardCounts::default(), Vec::new(), Vec::new());
         counts.lost = self.lost.swap(0, Relaxed);
         let mut there = ledger.take();
         for dir in dirs {
@@ -740,8 +741,9 @@ impl ShardWork<'_> {
                 return Ok(None);
             }
             let mut arrived = |name: &NameBuf| there.remove(&there::path_of(&dir.path, name.bytes()));
-            whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
+            whole &= self.settle(dir, &mut arrived, (&mut counts, &mut landed), &mut left, sum)?;
         }
+        self.tell_changed(&left, Tells::All)?;
         Ok(whole.then_some((counts, landed)))
     }
 
@@ -751,13 +753,14 @@ impl ShardWork<'_> {
         self.src.as_ref().ok_or_else(damaged)
     }
 
-    /// Copies parts of large files in a directory, and compares every entry of it with the plan.
+    /// Copies parts of large files in a directory, and compares every entry of it with the plan. Those that are not there and were not
+    /// found to have changed are `left`.
     fn settle(
         &self,
         dir: &PlannedDir,
         arrived: &mut Outcomes<'_>,
-        counts: &mut ShardCounts,
-        landed: &mut Vec<LandedEntry>,
+        (counts, landed): (&mut ShardCounts, &mut Vec<LandedEntry>),
+        left: &mut Vec<LeftName>,
         sum: &mut Summary,
     ) -> Result<bool> {
         let has_parts = dir.entries.iter().any(|entry| matches!(entry.what, PlannedAs::Part { .. }));
@@ -782,6 +785,9 @@ impl ShardWork<'_> {
                             Some(LandedEntry::Part(value))
                         }
                         Err(fault) => {
+                            if !matches!(fault.code, Code::Interrupted | Code::SourceChanged) {
+                                left.push(LeftName::of(dir, entry));
+                            }
                             if fault.code != Code::Interrupted {
                                 self.tally.fail(fault.told(source, target));
                             }
@@ -789,7 +795,10 @@ impl ShardWork<'_> {
                         }
                     }
                 }
-                (PlannedAs::Part { .. }, None) => None,
+                (PlannedAs::Part { .. }, None) => {
+                    left.push(LeftName::of(dir, entry));
+                    None
+                }
                 (PlannedAs::Whole(of), _) => match arrived(&entry.name) {
                     Some((seen, _)) if !of.is(&seen) => {
                         let note = Reason::ChangedSincePlan;
@@ -799,7 +808,10 @@ impl ShardWork<'_> {
                     Some(_) if self.header.verb != PlanVerb::Copy => Some(LandedEntry::Done),
                     Some((_, hash)) if of.kind == Kind::File => hash.map(LandedEntry::File),
                     Some(_) => Some(LandedEntry::Other),
-                    None => None,
+                    None => {
+                        left.push(LeftName::of(dir, entry));
+                        None
+                    }
                 },
                 (PlannedAs::Directory(_) | PlannedAs::Linked { .. }, _) => Some(LandedEntry::Later),
             };

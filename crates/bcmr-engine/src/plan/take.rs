@@ -6,7 +6,7 @@
 use super::along::{Along, along};
 use super::folder::PlanFolder;
 use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
-use super::places::the_planned_source;
+use super::places::{is_other, the_planned_source};
 use super::requests::Finished;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary};
@@ -69,6 +69,12 @@ impl Taking<'_> {
                 }
                 // The end of an earlier plan, or another program, has taken all of it away.
                 Err(e) if is_gone(&e) => continue,
+                Err(e) if is_other(&e) => {
+                    let why = Reason::ChangedWhileTaken;
+                    self.tally.fail(Error::ours(Code::SourceChanged, Op::Remove, shown, why));
+                    whole = false;
+                    continue;
+                }
                 Err(e) => {
                     self.tally.fail(Error::os(Op::OpenDirectory, shown, e));
                     whole = false;

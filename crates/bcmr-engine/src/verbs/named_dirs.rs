@@ -10,6 +10,8 @@ use std::collections::HashSet;
 pub(crate) struct NamedDirs {
     compared: HashSet<Vec<u8>>,
     leading: HashSet<Vec<u8>>,
+    /// Not all that lead to names are known.
+    is_partial: bool,
 }
 
 impl NamedDirs {
@@ -40,6 +42,11 @@ impl NamedDirs {
         self.compared.contains(path)
     }
 
+    /// Whether it is one of those, as far as is known. What is none has the name of something else.
+    pub(crate) fn is_known(&self, path: &[u8]) -> bool {
+        self.is_partial || path.is_empty() || self.compared.contains(path) || self.leading.contains(path)
+    }
+
     /// Whether it is to be gone into. What is not compared itself came because it leads to names.
     pub(crate) fn leads_on(&self, path: &[u8]) -> bool {
         self.leading.contains(path) || !self.compared.contains(path)
@@ -55,7 +62,7 @@ impl NamedDirs {
 
     /// What was said so.
     pub(crate) fn heard<'n>(said: impl Iterator<Item = &'n [u8]>) -> NamedDirs {
-        let mut named = NamedDirs::default();
+        let mut named = NamedDirs { is_partial: true, ..NamedDirs::default() };
         for path in said {
             let leading = path.strip_suffix(b"/");
             named.compares(leading.unwrap_or(path));
@@ -102,6 +109,7 @@ mod tests {
         let said = named.said();
         assert_eq!(said, [&b"a/"[..], b"a/b/", b"c"]);
         let heard = NamedDirs::heard(said.iter().map(Vec::as_slice));
+        assert!(!named.is_known(b"x") && named.is_known(b"a/b/x") && heard.is_known(b"x"));
         for path in ["", "a", "a/b", "a/b/x", "c"] {
             let of =
                 |named: &NamedDirs| (named.is_compared(path.as_bytes()), named.leads_on(path.as_bytes()));

@@ -523,6 +523,12 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         let sides = BothSides { above: &above.dst, spot: &above.spot, to, info, there, paths: &both };
         let merges = self.rivals.goes(&self.rival(&sides))? == Turn::Merges;
         let named = self.named.as_ref().map(|named| (named, src.node().below_root(None)));
+        if let Some((named, path)) = &named
+            && !named.is_known(path)
+        {
+            let (shown, note) = (src.node().path(), Reason::KindBecame.about(info.kind.word()));
+            return Err(Error::ours(Code::SourceChanged, Op::Compare, shown, note));
+        }
         let is_walked = match &named {
             Some((named, path)) => named.is_compared(path),
             None => matches!(by, Entering::Operand | Entering::Walk),

@@ -444,6 +444,70 @@ fn a_changed_source_is_noticed() {
     site.run("shard p 0").code(1).says("make another plan");
 }
 
+/// What is gone, or has become something else, is a source that has changed, whatever was tried with it; here and between
+/// machines. What merely cannot be read is not.
+#[test]
+fn what_is_gone_or_of_another_kind_has_changed() {
+    use super::common::remote::Dir;
+    type Becomes = fn(&Path);
+    let replaced = |path: &Path, by: Becomes| {
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(path).unwrap(),
+            false => std::fs::remove_file(path).unwrap(),
+        }
+        by(path);
+    };
+    let cases: [(&str, Becomes); 6] = [
+        ("d/b", |_| {}),
+        ("d/e", |_| {}),
+        ("d/b", |path| std::fs::create_dir(path).unwrap()),
+        ("d/e", |path| std::fs::write(path, "a file").unwrap()),
+        ("d/link", |path| std::fs::write(path, "a file").unwrap()),
+        ("z/big", |_| {}),
+    ];
+    let far = Far::pipe();
+    let verbs = ["copy", "sync", "check", "remove"];
+    let ways = [None, Some(Dir::Put), Some(Dir::Get)];
+    let rows = verbs.into_iter().flat_map(|verb| ways.map(|way| (verb, way)));
+    for (row, (verb, way)) in rows.enumerate() {
+        for (n, (name, by)) in cases.iter().enumerate() {
+            let there_is_none = verb == "remove" && way == Some(Dir::Put);
+            if there_is_none || !in_slice(row + n, 3) {
+                continue;
+            }
+            let site = Site::new();
+            mixed(&site);
+            if verb == "check" {
+                site.run("copy -q -r --archive src dst").ok();
+            }
+            let words = format!("--verb {verb} --out p --shards 1");
+            let dst = if verb == "remove" { "" } else { "dst" };
+            let (src_there, dst_there) = (far.at(site.p("src")), far.at(site.p("dst")));
+            let ends = match way {
+                None => [OsStr::new("src"), OsStr::new(dst)],
+                Some(Dir::Put) => [OsStr::new("src"), &*dst_there],
+                Some(Dir::Get) => [&*src_there, OsStr::new(dst)],
+            };
+            let ends = ends.into_iter().filter(|end| !end.is_empty());
+            let over = |verb: &str, words: &str| match way {
+                None => site.line(&format!("{verb} {words}")),
+                Some(_) => site.over(&far, verb, words),
+            };
+            over("plan", &words).args(ends).run().ok();
+            let is_gone = {
+                replaced(&site.p("src").join(name), *by);
+                !site.p("src").join(name).exists()
+            };
+            let ran = over("shard", "p 0").run();
+            let what = format!("{verb} {way:?} {n}: {name}: {}{}", ran.out, ran.err);
+            // What is to go may be gone. A comparison with another machine's files tells what another kind has come as a difference.
+            let is_fine = (verb == "remove" && is_gone)
+                || (verb == "check" && way == Some(Dir::Get) && *name == "d/link");
+            assert_eq!(ran.code, if is_fine { 0 } else { 5 }, "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_part_of_a_changed_file_is_noticed() {
     let site = Site::new();

@@ -219,7 +219,8 @@ fn a_source_that_has_changed_is_not_published() {
     for (what, shard, finish) in [
         ("before", 5, 1),
         ("touched before", 5, 1),
-        ("gone before", 1, 1),
+        ("gone before", 5, 1),
+        ("of another kind before", 5, 1),
         ("another source", 8, 1),
         ("a file is gone", 0, 5),
         ("a file is a directory", 0, 5),
@@ -240,6 +241,10 @@ fn a_source_that_has_changed_is_not_published() {
             // Another version with the same content.
             "touched before" => drop(site.tmp.file("src/d/b", "two")),
             "gone before" => fs::remove_file(path("d/b")).unwrap(),
+            "of another kind before" => {
+                fs::remove_dir_all(path("d/e")).unwrap();
+                site.tmp.file("src/d/e", "a file");
+            }
             "another source" => other_source(),
             _ => {}
         }
