@@ -899,6 +899,8 @@ pub struct ManifestRequest {
     pub file: PathBuf,
     /// What its names are below.
     pub dir: PathBuf,
+    /// Which of its names are looked at: by what they are called alone, as there is no source.
+    pub filter: FilterSpec,
     /// Threads, at least 1.
     pub jobs: usize,
 }

@@ -11,6 +11,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{ManifestRequest, Target};
 use crate::receiver::land;
+use crate::sender::filter::Filter;
 use crate::tally::Tally;
 use crate::verbs::operands::{self, Where};
 use fastcopy::dir::{Dir, Lock, Name, NameBuf, try_lock};
@@ -293,6 +294,7 @@ pub fn fuzz(data: &[u8]) {
 /// Only when nothing could be begun; what happens to single lines is told through `watch`.
 pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
+    let filter = Filter::new(&request.filter)?;
     let root = Dir::open(&request.dir).map_err(|e| Error::os(Op::OpenDirectory, &request.dir, e))?;
     let lines = Mutex::new((request.reader, 0u64));
     let next = || -> Option<(u64, io::Result<Vec<u8>>)> {
@@ -320,6 +322,7 @@ pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summ
                 Err(e) => return tally.fail(Error::os(Op::ReadManifest, &request.file, e)),
             };
             match parse(&line) {
+                Ok((names, _)) if leaves_out(&filter, &names) => {}
                 Ok((names, hash)) => one(&root, &names, &hash, &request.dir, &tally),
                 Err(why) => {
                     let note = Reason::Line.about(number).about(why);
@@ -338,6 +341,16 @@ pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summ
         work();
     });
     Ok(tally.summary())
+}
+
+/// Whether the filter leaves a file out, or a directory above it.
+fn leaves_out(filter: &Filter, names: &[NameBuf]) -> bool {
+    let mut path = PathBuf::new();
+    !filter.is_empty()
+        && names.iter().enumerate().any(|(at, name)| {
+            path.push(crate::node::os(name.as_name()));
+            filter.excludes(&path, at + 1 < names.len(), None)
+        })
 }
 
 fn one(root: &Dir, names: &[NameBuf], want: &blake3::Hash, shown: &Path, tally: &Tally<'_>) {

@@ -46,7 +46,7 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
 }
 
 fn run_manifest(job: ManifestJob) -> u8 {
-    let ManifestJob { file, dir, jobs, show } = job;
+    let ManifestJob { file, dir, filter, jobs, show } = job;
     let opened = match file.as_os_str() == "-" {
         true => io::stdin().as_fd().try_clone_to_owned(),
         false => File::open(&file).map(OwnedFd::from),
@@ -65,6 +65,6 @@ fn run_manifest(job: ManifestJob) -> u8 {
         measure: None,
         by_scp: None,
     };
-    let request = ManifestRequest { reader, file: file.clone(), dir: dir.clone(), jobs };
+    let request = ManifestRequest { reader, file: file.clone(), dir: dir.clone(), filter, jobs };
     ui::run(&show, start, |watch| bcmr_engine::check_manifest(request, watch))
 }

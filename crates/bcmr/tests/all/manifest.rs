@@ -310,6 +310,40 @@ fn checking_finds_what_differs() {
     assert!(text(&out).contains(r#""event":"difference","change":"differ""#), "{}", text(&out));
 }
 
+/// What a filter leaves out by its name is not looked at; what is about files of a source is refused, as there is none.
+#[test]
+fn checking_goes_by_the_filter() {
+    let t = tempfile::tempdir().unwrap();
+    let here = |p: &str| t.path().join(p);
+    for name in ["a", "b.log", "deep/c", "deep/er/d.log"] {
+        fs::create_dir_all(here("src").join(name).parent().unwrap()).unwrap();
+        fs::write(here("src").join(name), name).unwrap();
+    }
+    exits(&run(t.path(), "copy -r --manifest sums src/. dst"), 0);
+    fs::remove_file(here("dst/b.log")).unwrap();
+    fs::write(here("dst/deep/er/d.log"), "other").unwrap();
+    fs::write(here("globs"), "*.log\n").unwrap();
+    for (flags, code) in [
+        ("", 1),
+        ("-e *.log", 0),
+        ("--exclude-from globs", 0),
+        ("--exclude-regex \\.log$", 0),
+        ("-e /b.log", 1),
+        ("-e /b.log -e deep", 0),
+        ("-e /b.log -e er/", 0),
+        ("-e *.log --include b.log", 1),
+        ("--exclude-regex (", 2),
+    ] {
+        exits(&run(t.path(), format!("check {flags} --manifest sums dst").replace("  ", " ").as_str()), code);
+    }
+    for flag in ["--gitignore", "--bcmrignore", "--max-size 1", "--min-size 1", "--newer @1", "--older @1"] {
+        let out = run(t.path(), &format!("check {flag} --manifest sums dst"));
+        exits(&out, 2);
+        let name = flag.split(' ').next().unwrap();
+        assert!(text(&out).contains(&format!("{name} is about files of a source")), "{}", text(&out));
+    }
+}
+
 #[test]
 fn checking_never_leaves_the_directory() {
     let t = tempfile::tempdir().unwrap();

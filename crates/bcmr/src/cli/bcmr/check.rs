@@ -17,7 +17,9 @@ use crate::env::Env;
 use crate::names;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{CheckRequest, Compare, CopyPolicy, DeleteWhen, Landing, SyncPlan, Verify};
+use bcmr_engine::policy::{
+    CheckRequest, Compare, CopyPolicy, DeleteWhen, FilterSpec, Landing, SyncPlan, Verify,
+};
 use bcmr_engine::remote::Purpose;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -40,7 +42,8 @@ pub struct CheckArgs {
     /// Read no contents: a file with another modification time counts as different
     #[arg(long)]
     pub quick: bool,
-    /// Prove that what FILE says (as copy --manifest or b3sum wrote it; - is standard input) holds below DIR
+    /// Prove that what FILE says (as copy --manifest or b3sum wrote it; - is standard input) holds below DIR; -e and its sisters
+    /// leave names out, against their paths below DIR
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub manifest: Option<PathBuf>,
     /// Tell what only the destination has (the default)
@@ -183,10 +186,11 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
     Ok((policy, Purpose::Check { compare, extra: !a.no_extra, alike: false }, show))
 }
 
-/// `check --manifest`: which file, below which directory, with how many threads.
+/// `check --manifest`: which file, below which directory, which of its names, with how many threads.
 pub struct ManifestJob {
     pub file: PathBuf,
     pub dir: PathBuf,
+    pub filter: FilterSpec,
     pub jobs: usize,
     pub show: Show,
 }
@@ -214,6 +218,16 @@ pub fn manifest(a: &CheckArgs, env: &Env, is_here: IsHere<'_>) -> Option<Result<
     else {
         return Some(Err(Usage::new("with --manifest there is one operand: the directory it speaks of")));
     };
+    let filter = match filter(&a.filters) {
+        Ok(filter) => filter,
+        Err(usage) => return Some(Err(usage)),
+    };
+    if let Some(flag) = by_the_source(&filter) {
+        let said = format!("{flag} is about files of a source, and with --manifest there is none");
+        return Some(Err(
+            Usage::new(said).or("-e, --include, --exclude-from and --exclude-regex go by names")
+        ));
+    }
     let show = Show { manifest: true, ..show(Verb::Check, &a.output, false, Again::Same, env) };
-    Some(Ok(ManifestJob { file, dir: dir.clone(), jobs: jobs(&a.jobs, env), show }))
+    Some(Ok(ManifestJob { file, dir: dir.clone(), filter, jobs: jobs(&a.jobs, env), show }))
 }
