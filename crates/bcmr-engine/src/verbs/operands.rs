@@ -599,7 +599,7 @@ fn guard_system_link(at: &Place, name: &NameBuf) -> Result<()> {
     let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
     // Where that is nowhere, or no name, it is no name of the kernel's.
     let is_made_up = typed(to).is_ok_and(|to| {
-        let above = open_parent(&Reach::Anywhere, to.path, &at.node.path().join(&to.parent));
+        let above = open_parent(&Reach::Anywhere, to.path, &at.node.path().join(&to.parent), Op::Open);
         above.is_ok_and(|above| meta::is_pseudo(&above).unwrap_or(false))
     });
     if leads_to_special || is_made_up {
