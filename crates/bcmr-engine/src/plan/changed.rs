@@ -59,7 +59,7 @@ impl LeftName {
 }
 
 /// The source, where names are looked for.
-pub(super) enum Source<'s> {
+pub(super) enum LookedIn<'s> {
     Here(&'s Dir),
     There(&'s SourceThere<'s>, &'s Arc<Place>, &'s CopyPolicy),
 }
@@ -79,7 +79,7 @@ pub(super) enum Tells {
 /// # Errors
 /// The connection was lost.
 pub(super) fn tell(
-    source: &Source<'_>,
+    source: &LookedIn<'_>,
     shown: &Path,
     names: &[LeftName],
     tells: Tells,
@@ -100,7 +100,7 @@ pub(super) fn tell(
         }
     };
     match source {
-        Source::Here(top) => {
+        LookedIn::Here(top) => {
             for names in names.chunk_by(|one, next| one.dir == next.dir) {
                 let dir = names.first().map(|first| below(top, &first.dir));
                 for left in names {
@@ -116,7 +116,7 @@ pub(super) fn tell(
                 }
             }
         }
-        Source::There(source, place, policy) => {
+        LookedIn::There(source, place, policy) => {
             let leads = leading(names);
             let mut asked: Vec<Vec<u8>> = names.iter().map(LeftName::path).collect();
             // A directory that is asked for is not gone into: what leads to other names is told on the way to them.

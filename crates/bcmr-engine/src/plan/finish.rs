@@ -228,17 +228,17 @@ impl LevelSource {
 }
 
 /// A directory of the destination that the tree is merged into.
-struct Beside {
+struct MergedInto {
     dir: Dir,
     /// Why nothing can be moved into it from the tree, if so.
     beyond: Option<Reason>,
 }
 
-impl Beside {
+impl MergedInto {
     /// `tree` is the device of the tree.
-    fn of(dir: Dir, tree: u64) -> io::Result<Beside> {
+    fn of(dir: Dir, tree: u64) -> io::Result<MergedInto> {
         let beyond = remove::beyond(&Place::of(&dir)?, tree);
-        Ok(Beside { dir, beyond })
+        Ok(MergedInto { dir, beyond })
     }
 }
 
@@ -247,7 +247,7 @@ struct Level {
     src: LevelSource,
     dst: Dir,
     /// What stands at the destination already, where the tree is merged into it.
-    beside: Option<Beside>,
+    beside: Option<MergedInto>,
     version: Version,
     /// What the names in it come to, by [`digest_of`].
     names: u64,
@@ -585,7 +585,7 @@ impl<'a> PlanEnd<'a> {
             parts: Vec::new(),
             sum: Sum { root: Digest::default(), counts: ShardCounts::default(), dirs: 0, further: 0 },
         };
-        let beside = beside.map(|dir| Beside::of(dir, device)).transpose();
+        let beside = beside.map(|dir| MergedInto::of(dir, device)).transpose();
         let beside = beside.map_err(|e| Error::os(Op::Stat, &self.dst_path, e))?;
         let top = Level::new(src, dst, beside, self.header.top);
         let gone = along((self.folder, self.header, self.plan), top, &mut going);
@@ -631,7 +631,7 @@ fn whole_note(info: &Info) -> Vec<u8> {
 }
 
 impl Level {
-    fn new(src: LevelSource, dst: Dir, beside: Option<Beside>, version: Version) -> Level {
+    fn new(src: LevelSource, dst: Dir, beside: Option<MergedInto>, version: Version) -> Level {
         Level { src, dst, beside, version, names: 0, alike: HashSet::new(), stages: None }
     }
 }
@@ -818,7 +818,7 @@ impl PlanPass<'_, '_> {
         if stage::is_alike(name) {
             level.alike.insert(name.to_owned());
         }
-        let Some(Beside { dir, beyond }) = &level.beside else { return Ok(()) };
+        let Some(MergedInto { dir, beyond }) = &level.beside else { return Ok(()) };
         if let Some(why) = beyond {
             return Err(self.not_merged(path, None, *why));
         }
@@ -844,9 +844,9 @@ impl PlanPass<'_, '_> {
     }
 
     /// What the tree's directory with this path is merged into, if that is there.
-    fn beside(&self, above: &Beside, path: &[u8], name: Name<'_>) -> Result<Option<Beside>> {
+    fn beside(&self, above: &MergedInto, path: &[u8], name: Name<'_>) -> Result<Option<MergedInto>> {
         let Ok(dir) = above.dir.open_dir_readable(name) else { return Ok(None) };
-        let mut beside = Beside::of(dir, self.device).map_err(self.error_at(Op::Stat, path, None))?;
+        let mut beside = MergedInto::of(dir, self.device).map_err(self.error_at(Op::Stat, path, None))?;
         beside.beyond = beside.beyond.or(above.beyond);
         Ok(Some(beside))
     }

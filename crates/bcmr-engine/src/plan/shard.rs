@@ -6,7 +6,7 @@
 //! plan, by what it was when it was read; only then, and once it is on stable storage (R2), what became of the frame is
 //! recorded. So a run that is killed costs the frames that were not recorded yet, and what is recorded needs no second look.
 
-use super::changed::{self, LeftName, Source, Tells};
+use super::changed::{self, LeftName, LookedIn, Tells};
 use super::claim::{ClaimOf, ClaimsFolder, HeldClaim};
 use super::folder::{PlanFolder, ResultFile};
 use super::format::{
@@ -649,9 +649,9 @@ impl ShardWork<'_> {
         }
         let source = match &self.way {
             ShardWay::Fetches(far) | ShardWay::ComparesThere(far, ..) | ShardWay::TakesThere(far) => {
-                Source::There(&far.source, &far.tree, self.policy)
+                LookedIn::There(&far.source, &far.tree, self.policy)
             }
-            _ => Source::Here(self.src()?),
+            _ => LookedIn::Here(self.src()?),
         };
         changed::tell(&source, &self.src_path, names, tells, self.tally)
     }
