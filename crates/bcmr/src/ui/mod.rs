@@ -271,6 +271,10 @@ impl Ui<'_> {
         } else {
             screen.plain.event(self.show, event, &mut screen.out, &mut screen.err);
         }
+        // What was told is lost. The thread that looks for signals has yet to see this one: no more is done without a word.
+        if screen.out.gave_up() || screen.err.gave_up() {
+            self.cancel.set();
+        }
     }
 
     fn lend_terminal(&self, lent: bool) {
@@ -308,6 +312,8 @@ impl Ui<'_> {
 
 impl<'a> Ui<'a> {
     fn new(show: &'a Show, by_scp: Option<&'a AtomicBool>) -> Ui<'a> {
+        let signals = Signals::default();
+        let (out, err) = (Sink::stdout(show.eager).until(signals.any()), Sink::stderr().until(signals.any()));
         Ui {
             by_scp,
             resumed: AtomicU64::new(0),
@@ -319,12 +325,12 @@ impl<'a> Ui<'a> {
             progress: Arc::default(),
             cancel: Cancel::new(),
             counted: Arc::default(),
-            signals: Signals::default(),
+            signals,
             answers: Mutex::default(),
             unanswered: AtomicBool::new(false),
             screen: Mutex::new(Screen {
-                out: Sink::stdout(show.eager),
-                err: Sink::stderr(),
+                out,
+                err,
                 plain: Plain::default(),
                 line: inline::ProgressLine::new(show.verb),
                 bar: Bar::new(show.bar_color, show.signs),
@@ -404,7 +410,7 @@ impl<'a> Ui<'a> {
                 let newline = if screen.asking { "\n" } else { "" };
                 screen.err.raw(&format!("{newline}{words}\n"));
             }
-            Err(_) => writer::err(&format!("{words}\n")),
+            Err(_) => Sink::stderr().until(self.signals.any()).raw(&format!("{words}\n")),
         }
     }
 
@@ -507,7 +513,11 @@ impl<'a> Ui<'a> {
             screen.err.line(&say::output_error(show.voice, &e));
             exit = say::exit_without_output(&show.voice.exits, show.verb, exit);
         }
-        exit
+        match self.signals.stop() {
+            // The signal has cut short what was told, whatever was done by then.
+            Some(signal) if screen.out.gave_up() => show.voice.exits.signal.saturating_add(signal),
+            _ => exit,
+        }
     }
 
     /// Whether a run that could not be begun was stopped: ssh may have got the signal too, or have been stopped while it asked

@@ -1,14 +1,27 @@
 //! The only place that writes to standard output and standard error.
 //!
 //! Must not know what it writes. Never panics and never raises: a reader that went away is no error, and any other
-//! failure of standard output is kept for the end of the run, where it becomes a message and an exit code.
+//! failure of standard output is kept for the end of the run, where it becomes a message and an exit code. A reader that is slow
+//! is waited for, until a signal asks to stop.
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const BUFFER_BYTES: usize = 32 * 1024;
+/// What a pipe takes without waiting once poll(2) says that it takes something.
+const AT_ONCE_BYTES: usize = rustix::pipe::PIPE_BUF;
+/// How long a wait for the reader is before the stop is looked at again: a signal need not interrupt it.
+const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// For so many turns a reader that takes nothing is waited for once the run is to stop: the last words are for one that is slow.
+const LAST_TURNS: u32 = 10;
+
+/// Set once a signal has asked to stop. What waits for a reader of ours looks at it itself, as who else would tell of the signal may
+/// be waiting for the same reader.
+pub type Stop = Arc<AtomicBool>;
 
 /// One of the two streams.
 pub struct Sink {
@@ -18,17 +31,35 @@ pub struct Sink {
     eager: bool,
     closed: bool,
     error: Option<io::Error>,
+    /// `None`: a signal ends this process by itself.
+    stop: Option<Stop>,
+    gave_up: bool,
 }
 
 impl Sink {
     /// Standard output; lines are gathered unless a terminal shows them.
     pub fn stdout(eager: bool) -> Sink {
-        Sink { fd: rustix::stdio::stdout(), buffer: Vec::new(), eager, closed: false, error: None }
+        Sink::of(rustix::stdio::stdout(), eager)
     }
 
     /// Standard error.
     pub fn stderr() -> Sink {
-        Sink { fd: rustix::stdio::stderr(), buffer: Vec::new(), eager: true, closed: false, error: None }
+        Sink::of(rustix::stdio::stderr(), true)
+    }
+
+    fn of(fd: BorrowedFd<'static>, eager: bool) -> Sink {
+        let (buffer, closed, error) = (Vec::new(), false, None);
+        Sink { fd, buffer, eager, closed, error, stop: None, gave_up: false }
+    }
+
+    /// Its reader is not waited for any more once `stop` is set.
+    pub fn until(self, stop: &Stop) -> Sink {
+        Sink { stop: Some(Arc::clone(stop)), ..self }
+    }
+
+    /// Whether something was lost because the run was to stop and its reader took nothing.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
     }
 
     /// A line; the newline is added.
@@ -60,16 +91,59 @@ impl Sink {
     /// Everything gathered goes out.
     pub fn flush(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        if !self.closed
-            && let Err(e) = write_all(self.fd, &buffer)
-        {
-            self.closed = true;
-            if e != Errno::PIPE {
-                self.error = Some(e.into());
+        if !self.closed {
+            match self.write_all(&buffer) {
+                Ok(true) => {}
+                // A line that is cut must not be followed by others.
+                Ok(false) => (self.closed, self.gave_up) = (true, true),
+                Err(e) => {
+                    self.closed = true;
+                    self.error = (e != Errno::PIPE).then(|| e.into());
+                }
             }
         }
         self.buffer = buffer;
         self.buffer.clear();
+    }
+
+    /// Whether all was written: else the run is to stop, and the reader takes nothing.
+    fn write_all(&self, mut bytes: &[u8]) -> Result<bool, Errno> {
+        while !bytes.is_empty() {
+            let most = match self.stop {
+                Some(_) if !self.has_room()? => return Ok(false),
+                Some(_) => bytes.len().min(AT_ONCE_BYTES),
+                None => bytes.len(),
+            };
+            match rustix::io::write(self.fd, bytes.get(..most).unwrap_or(bytes)) {
+                Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                // Another process shares this description and made it non-blocking: wait as a blocking one would.
+                Err(Errno::AGAIN) => match self.has_room()? {
+                    true => {}
+                    false => return Ok(false),
+                },
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until something can be written, or fails at once; not if the run is to stop and the reader takes nothing.
+    fn has_room(&self) -> Result<bool, Errno> {
+        let mut last_turns = LAST_TURNS;
+        loop {
+            match poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&TURN)) {
+                Ok(0) if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::SeqCst)) => {
+                    last_turns -= 1;
+                    if last_turns == 0 {
+                        return Ok(false);
+                    }
+                }
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(true),
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// What went wrong, once, after everything gathered went out.
@@ -77,22 +151,6 @@ impl Sink {
         self.flush();
         self.error.take()
     }
-}
-
-fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::write(fd, bytes) {
-            Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
-            Err(Errno::INTR) => {}
-            // Another process shares this description and made it non-blocking: wait as a blocking one would.
-            Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(e),
-            },
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 /// Writes text to standard output; an error when that fails although there is a reader.

@@ -257,6 +257,77 @@ fn what_is_written_into_a_fifo_is_given_up_at_the_first_signal() {
     assert!(within(60, || servers(&far).is_empty()));
 }
 
+/// A pipe that is full: nothing can be written into it until somebody reads.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (read, mut write) = std::io::pipe().unwrap();
+    let flags = rustix::fs::fcntl_getfl(&write).unwrap();
+    rustix::fs::fcntl_setfl(&write, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    while write.write(&[b' '; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&write, flags).unwrap();
+    (read, write)
+}
+
+/// One signal ends a run whose output nobody reads, and it leaves nothing behind; without one the reader is waited for.
+#[test]
+fn output_that_nobody_reads_is_given_up_at_the_first_signal() {
+    for (words, to_both) in [
+        ("copy --json -r s d", false),
+        ("copy -rv s d", false),
+        ("copy -rv s d", true),
+        ("copy --json -r s d", true),
+        ("sync --json s d", false),
+        ("sync --snapshot --json s d", false),
+        ("remove -rv s", false),
+        ("cp -rv s d", false),
+        ("cp -rv s d", true),
+    ] {
+        let tmp = Tmp::new();
+        for n in 0..1000 {
+            tmp.file(format!("s/a name that is long enough to fill what lines are gathered in {n}"), "");
+        }
+        let (mut read, write) = full_pipe();
+        let mut line = bcmr(words.split(' ')).cwd(tmp.path());
+        line.0.env("XDG_STATE_HOME", tmp.p("state"));
+        if to_both {
+            line.0.stderr(write.try_clone().unwrap());
+        }
+        line.0.stdout(write);
+        let mut waiting = line.start();
+        let about = format!("{words}, both: {to_both}");
+        assert!(within(60, || catches_signals(waiting.pid())) && !waiting.is_over(), "{about}");
+        waiting.signal(rustix::process::Signal::TERM);
+        let ran = waiting.wait();
+        assert_eq!(ran.code, if words.starts_with("cp") { 1015 } else { 143 }, "{about}: {ran:?}");
+        // What it is filled in stays, and the next run goes on there.
+        if !words.contains("--snapshot") {
+            assert_no_litter(tmp.path());
+        }
+        let mut told = Vec::new();
+        std::io::Read::read_to_end(&mut read, &mut told).unwrap();
+        assert!(told.iter().all(|byte| *byte == b' '), "{about}");
+    }
+}
+
+/// A reader that is late gets all.
+#[test]
+fn output_waits_for_a_slow_reader() {
+    let tmp = Tmp::new();
+    for n in 0..1000 {
+        tmp.file(format!("s/a name that is long enough to fill what lines are gathered in {n}"), "");
+    }
+    for words in ["copy -rv s d", "cp -rv s e"] {
+        let (mut read, write) = full_pipe();
+        let mut line = bcmr(words.split(' ')).cwd(tmp.path());
+        line.0.stdout(write);
+        let waiting = line.start();
+        assert!(within(60, || catches_signals(waiting.pid())), "{words}");
+        let mut told = String::new();
+        std::io::Read::read_to_string(&mut read, &mut told).unwrap();
+        waiting.wait().ok();
+        assert!(told.matches("are gathered in ").count() >= 2000, "{words}: {}", told.len());
+    }
+}
+
 /// Whether a process catches SIGTERM.
 fn catches_signals(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -6,7 +6,7 @@ use super::messages::{self, Locale};
 use super::options::{Wrong, choose};
 use crate::ask::Answers;
 use crate::env::{Env, Gnu};
-use crate::ui::writer::{self, Sink};
+use crate::ui::writer::{self, Sink, Stop};
 use bcmr_engine::event::Cancel;
 use bcmr_engine::policy::{Follow, Preserve, Reflink, Sparse};
 use bcmr_engine::stepwise::{
@@ -199,11 +199,11 @@ impl<'e> Here<'e> {
         strip: Option<OsString>,
         work: impl FnOnce(&mut (dyn Teller + Send)) -> bool,
     ) -> u8 {
-        let stopped = self.catch();
+        let (stopped, stop) = self.catch();
         let mut user = User {
             here: self,
-            out: Sink::stdout(self.env.stdout_tty),
-            err: Sink::stderr(),
+            out: Sink::stdout(self.env.stdout_tty).until(&stop),
+            err: Sink::stderr().until(&stop),
             answers: Answers::default(),
             strip,
         };
@@ -223,24 +223,25 @@ impl<'e> Here<'e> {
         }
     }
 
-    /// The signal that asks to stop, once one has.
-    fn catch(&self) -> Arc<AtomicI32> {
-        let stopped = Arc::new(AtomicI32::new(0));
+    /// The signal that asks to stop, once one has, and whether one has.
+    fn catch(&self) -> (Arc<AtomicI32>, Stop) {
+        let (stopped, stop) = (Arc::new(AtomicI32::new(0)), Stop::default());
         let wanted = |signal: &i32| self.env.ignored_signals & (1 << (signal - 1)) == 0;
         let wanted: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(wanted).collect();
         if let Ok(mut signals) = Signals::new(wanted) {
-            let (cancel, stopped) = (self.cancel.clone(), stopped.clone());
+            let (cancel, stopped, stop) = (self.cancel.clone(), stopped.clone(), stop.clone());
             // Without the thread a signal is only noticed in the end.
             std::thread::Builder::new()
                 .spawn(move || {
                     for signal in signals.forever() {
                         stopped.store(signal, Ordering::SeqCst);
                         cancel.set();
+                        stop.store(true, Ordering::SeqCst);
                     }
                 })
                 .ok();
         }
-        stopped
+        (stopped, stop)
     }
 }
 
