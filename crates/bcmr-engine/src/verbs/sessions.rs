@@ -6,7 +6,7 @@
 use crate::disk::Dirs;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Result};
-use crate::event::{Event, Summary, Unfinished, Watch, What};
+use crate::event::{Cancel, Event, Summary, Unfinished, Watch, What};
 use crate::node::{Node, os};
 use crate::policy::Follow;
 use crate::receiver::land;
@@ -19,6 +19,7 @@ use crate::sender::level::Met;
 use crate::sender::walk::SourceDir;
 use crate::stage::{Home, Role};
 use crate::tally::Tally;
+use crate::verbs::snapshot::UnfinishedTree;
 use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf, try_lock};
 use fastcopy::meta::{Info, Kind};
 use std::os::fd::OwnedFd;
@@ -30,8 +31,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const SESSION_BYTES_MAX: u64 = 1 << 30;
 
 /// Tells what is unfinished below `dir` as [`Event::Unfinished`], and removes it when `clean` says so: sessions with
-/// their stages, stages that a killed run left, and the marks of interrupted trees. What a running copy has locked
-/// stays.
+/// their stages, stages that a killed run left, the marks of interrupted trees, and snapshots that were not finished. What
+/// a running copy has locked stays. A directory that something was taken out of keeps its times.
 ///
 /// # Errors
 /// When `dir` cannot be opened; what cannot be read or removed below it is told through `watch` and counted.
@@ -70,12 +71,13 @@ fn directory(
         Ok(home) => home,
         Err(e) => return tally.fail(Error::os(Op::Stat, path, e)),
     };
-    let mut names: Vec<(NameBuf, Role)> = Vec::new();
+    let (mut names, mut snapshot): (Vec<(NameBuf, Role)>, Option<NameBuf>) = (Vec::new(), None);
     // A handle is listed once, and the lock below must not be lost with a second one.
     let listed = here.list(buffer, Follow::Never, &Filter::all(), |met| {
         match met {
             Met::Entry { name, kind, .. } => match home.role(name) {
                 Some(role) => names.push((name.to_owned(), role)),
+                None if kind == Kind::Dir && UnfinishedTree::may_be(name) => snapshot = Some(name.to_owned()),
                 None if kind == Kind::Dir => descent.leave(here, name),
                 None => {}
             },
@@ -87,18 +89,54 @@ fn directory(
     if let Err(e) = listed {
         tally.fail(e);
     }
-    for (name, role) in &names {
-        match one(&here.dir, &home, name, *role, &path, clean) {
-            Ok(Some(unfinished)) => {
-                if unfinished.removed {
-                    tally.others.fetch_add(1, Relaxed);
-                }
-                tally.watch.front.event(Event::Unfinished(unfinished));
+    let tell = |found: Result<Option<Unfinished>>| match found {
+        Ok(Some(unfinished)) => {
+            let removed = unfinished.removed;
+            if removed {
+                tally.others.fetch_add(1, Relaxed);
             }
-            Ok(None) => {}
+            tally.watch.front.event(Event::Unfinished(unfinished));
+            removed
+        }
+        Ok(None) => false,
+        Err(e) => {
+            tally.fail(e);
+            false
+        }
+    };
+    let was = here.dir.info();
+    let mut has_changed = false;
+    if let Some(name) = snapshot {
+        match UnfinishedTree::found(&here.dir).map_err(failed(Op::OpenDirectory, &path, &name)) {
+            Ok(None) => descent.leave(here, name.as_name()),
+            Ok(Some(found)) => {
+                has_changed |= tell(whole_snapshot(&found, &name, &path, clean, tally.watch.cancel));
+            }
             Err(e) => tally.fail(e),
         }
     }
+    for (name, role) in &names {
+        has_changed |= tell(one(&here.dir, &home, name, *role, &path, clean));
+    }
+    // As a run that ends well does it: who looks for what has changed is not to find this.
+    if has_changed && let Err(e) = was.and_then(|was| Sys::new().set_times(&here.dir, was.atime, was.mtime)) {
+        tally.warn(Error::os(Op::SetTimesOf, path, e));
+    }
+}
+
+/// A snapshot that no run has finished: the next one goes on with it.
+fn whole_snapshot(
+    found: &UnfinishedTree,
+    name: &NameBuf,
+    path: &Path,
+    clean: bool,
+    cancel: &Cancel,
+) -> Result<Option<Unfinished>> {
+    let removed = clean
+        && !found.is_running
+        && found.remove(cancel).map_err(failed(Op::RemoveUnfinished, path, name))?;
+    let (last, running, path) = (found.info.mtime, found.is_running, path.join(os(name.as_name())));
+    Ok(Some(Unfinished { what: What::Tree, path, recorded: 0, size: 0, last, running, removed }))
 }
 
 fn one(

@@ -8,7 +8,7 @@ use crate::calendar::Stamp;
 use crate::disk::Dirs;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Event, Summary, Watch};
+use crate::event::{Action, Cancel, Event, Summary, Watch};
 use crate::policy::{
     CopyPolicy, Dated, DeleteMax, Durability, Mirror, SnapshotRequest, SyncRequest, Target, Thinning,
 };
@@ -21,8 +21,8 @@ use crate::verbs::operands::{self, DestLink, Reach, Where};
 use crate::verbs::sync::mounted::{Holder, Mounted};
 use crate::verbs::sync::{OfSnapshot, sync_of};
 use crate::verbs::thin;
-use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf};
-use fastcopy::meta::Kind;
+use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
+use fastcopy::meta::{Info, Kind};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const BOOKS: &str = ".bcmr-snapshots";
 /// The tree that is being made.
 const UNFINISHED: &str = "unfinished";
+/// What it is known by while it is made.
+const UNFINISHED_BOOK: &str = "unfinished.book";
 /// What a tree that is taken away is called first.
 const GOING: &str = "going-";
 const BOOK_HEAD: &str = "bcmr snapshot 1";
@@ -343,10 +345,8 @@ impl Snapshots {
             Some(there) if there.kind == Kind::Dir => {}
             _ => return Ok(None),
         }
-        let mut said = Vec::new();
-        File::from(self.books.open_file(name.as_name())?).take(256).read_to_end(&mut said)?;
         let dir = self.dir.open_dir(name.as_name())?;
-        Ok((said == book(&dir)?).then_some(dir))
+        Ok(is_in_book(&self.books, name.as_name(), &dir)?.then_some(dir))
     }
 
     fn refuse<T>(&self, at: Stamp, why: Reason) -> Result<T> {
@@ -386,7 +386,19 @@ impl Snapshots {
         let fail = self.fail(Op::MakeDirectory, BOOKS);
         let name = named(UNFINISHED).map_err(&fail)?;
         land::ensure_dir(&self.books, name.as_name(), 0o700).map_err(&fail)?;
-        self.books.open_dir(name.as_name()).map_err(fail)
+        let tree = self.books.open_dir(name.as_name()).map_err(&fail)?;
+        self.write_book(UNFINISHED_BOOK, &tree).map_err(fail)?;
+        Ok(tree)
+    }
+
+    /// Writes down what a tree is known by. One that a killed run has left is written anew.
+    fn write_book(&self, name: &str, tree: &Dir) -> io::Result<()> {
+        let (name, disk) = (named(name)?, Sys::new());
+        disk.remove_file(&self.books, name.as_name())?;
+        let mut file = File::from(land::new_file(&self.books, name.as_name(), 0o600)?);
+        file.write_all(&book(tree)?)?;
+        file.sync_all()?;
+        disk.sync_dir(&self.books)
     }
 
     /// Gives the tree its name: everything in it is on stable storage by now, and what it is known by before it has it.
@@ -394,17 +406,13 @@ impl Snapshots {
         let text = at.to_string();
         let publish = || {
             let (name, unfinished, disk) = (named(&text)?, named(UNFINISHED)?, Sys::new());
-            // Of a run that was killed right here.
-            disk.remove_file(&self.books, name.as_name())?;
-            let mut file = File::from(land::new_file(&self.books, name.as_name(), 0o600)?);
-            file.write_all(&book(tree)?)?;
-            file.sync_all()?;
-            disk.sync_dir(&self.books)?;
+            self.write_book(&text, tree)?;
             let there = self.books.stat(unfinished.as_name())?;
             if there.id() != tree.info()?.id() {
                 return Err(io::ErrorKind::NotFound.into());
             }
             move_whole(&self.books, unfinished.as_name(), &there, &self.dir, name.as_name())?;
+            disk.remove_file(&self.books, named(UNFINISHED_BOOK)?.as_name())?;
             disk.sync_dir(&self.books)?;
             disk.sync_dir(&self.dir)
         };
@@ -436,6 +444,63 @@ impl Snapshots {
         }
         Ok(is_gone)
     }
+}
+
+/// A tree that no run has finished, in the directory that holds such, with the lock that a run has on that.
+pub(crate) struct UnfinishedTree {
+    books: Dir,
+    pub(crate) info: Info,
+    /// A run is at it.
+    pub(crate) is_running: bool,
+}
+
+impl UnfinishedTree {
+    /// Whether a directory may be one, by its name.
+    pub(crate) fn may_be(name: Name<'_>) -> bool {
+        name.bytes() == UNFINISHED.as_bytes()
+    }
+
+    /// The one in `books`, if it is the very one that was made there: one in a copy of that is a directory like any other.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) fn found(books: &Dir) -> io::Result<Option<UnfinishedTree>> {
+        let books = books.reopen()?;
+        let is_running = books.try_lock() != Lock::Held;
+        let tree = match books.open_dir(named(UNFINISHED)?.as_name()) {
+            // Finished meanwhile, or none of ours.
+            Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {
+                return Ok(None);
+            }
+            opened => opened?,
+        };
+        let is_ours = match is_in_book(&books, named(UNFINISHED_BOOK)?.as_name(), &tree) {
+            Err(e) if Code::of(&e) == Code::NotFound => false,
+            looked => looked?,
+        };
+        let info = tree.info()?;
+        Ok(is_ours.then_some(UnfinishedTree { books, info, is_running }))
+    }
+
+    /// Takes it away. Whether all of it went: else the user has stopped that.
+    ///
+    /// # Errors
+    /// The first thing that could not be removed.
+    pub(crate) fn remove(&self, cancel: &Cancel) -> io::Result<bool> {
+        let name = named(UNFINISHED)?;
+        let is_gone = remove::below_by(&self.books, name.as_name(), (1, SealedDirs::OpenUp), cancel)?;
+        if is_gone {
+            Sys::new().remove_file(&self.books, named(UNFINISHED_BOOK)?.as_name())?;
+        }
+        Ok(is_gone)
+    }
+}
+
+/// Whether `name` in `books` says of `tree` that it was made here.
+fn is_in_book(books: &Dir, name: Name<'_>, tree: &Dir) -> io::Result<bool> {
+    let mut said = Vec::new();
+    File::from(books.open_file(name)?).take(256).read_to_end(&mut said)?;
+    Ok(said == book(tree)?)
 }
 
 /// What a tree is known by: its inode, and when that came to be.

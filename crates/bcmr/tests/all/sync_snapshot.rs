@@ -195,6 +195,43 @@ fn only_what_was_made_here_is_thinned_out() {
     }
 }
 
+/// What is left of a snapshot that does not appear is listed, and taken away where no run is at it; one in a copy of it is not.
+#[test]
+fn an_unfinished_snapshot_can_be_taken_away() {
+    let tmp = Tmp::new();
+    source(&tmp);
+    let run = |words: &str| bcmr(words.split(' ')).cwd(tmp.path()).run();
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+    assert_eq!(run("sessions snaps").ok().out, "");
+    // A file that grows past what may be written is a failure, and no snapshot.
+    tmp.file("s/large", noise(1, 100_000));
+    let mut line =
+        bcmr_after("ulimit -f 8; trap '' XFSZ", ["sync", "--snapshot", "s", "snaps"]).cwd(tmp.path());
+    line.0.env("XDG_STATE_HOME", tmp.p("state"));
+    line.run().code(6).says("does not appear");
+    let (books, tree) = (tmp.p("snaps/.bcmr-snapshots"), tmp.p("snaps/.bcmr-snapshots/unfinished"));
+    chmod(&tree.join("sub"), 0);
+    // In a copy it is a directory like any other.
+    run("copy --archive snaps copy").ok();
+    assert_eq!(run("sessions --clean copy").ok().out, "");
+    assert!(tmp.p("copy/.bcmr-snapshots/unfinished/b").exists());
+    let held = fs::File::open(&books).unwrap();
+    held.lock().unwrap();
+    let told = run("sessions --clean --json snaps").ok().out;
+    assert!(told.contains("\"running\":true") && tree.join("b").exists(), "{told}");
+    drop(held);
+    let told = run("sessions --json snaps").ok().out;
+    assert!(told.contains("unfinished\"") && told.contains("\"removed\":false"), "{told}");
+    let before = fs::metadata(&books).unwrap().modified().unwrap();
+    let told = run("sessions --clean --json .").ok().out;
+    assert!(told.contains("\"removed\":true") && told.contains("\"others\":1"), "{told}");
+    assert_eq!(names(&books), ["2026-01-01T000000Z"]);
+    assert_eq!(fs::metadata(&books).unwrap().modified().unwrap(), before);
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 1);
+    sync(&tmp, "--snapshot --at 2026-01-02 s snaps").ok();
+    alike(&tmp.p("s"), &tmp.p("snaps/2026-01-02T000000Z"));
+}
+
 #[test]
 fn an_empty_or_unreadable_source_makes_no_snapshot() {
     let tmp = Tmp::new();
