@@ -385,26 +385,32 @@ pub struct FilterSpec {
     /// Honour `.bcmrignore` files found in the source tree, as `.gitignore` files are.
     pub bcmrignore: bool,
     /// Regular files modified then or before are left out (`--newer`): a [`moment`].
-    pub newer: Option<u64>,
+    pub newer: Option<i128>,
     /// Regular files modified then or later are left out (`--older`): a [`moment`].
-    pub older: Option<u64>,
+    pub older: Option<i128>,
 }
 
-/// A moment as one number that travels and is compared: nanoseconds since 1970 and 2^63 more. What lies some 292 years off
-/// is taken for the first or last moment.
+/// A moment as one number that is compared: nanoseconds since 1970, of every time that a file can have.
 #[must_use]
-pub fn moment(sec: i64, nsec: u32) -> u64 {
-    let ns = i128::from(sec) * 1_000_000_000 + i128::from(nsec) + (1 << 63);
-    u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+pub fn moment(sec: i64, nsec: u32) -> i128 {
+    i128::from(sec) * NANOS + i128::from(nsec)
 }
 
-/// A number of a filter: what it is called between machines, and its place.
-type Number = (u8, for<'f> fn(&'f mut FilterSpec) -> &'f mut Option<u64>);
+/// Nanoseconds of a second.
+const NANOS: i128 = 1_000_000_000;
+
+/// A bound by size: what it is called between machines, and its place.
+type SizeBound = (u8, for<'f> fn(&'f mut FilterSpec) -> &'f mut Option<u64>);
+
+/// A bound by time: what it is called between machines, and its place. It goes as one number, nanoseconds since 1970 and 2^63
+/// more, if it is one of those, which any bcmr knows; else as the two others: seconds since 1970, and nanoseconds.
+type TimeBound = ([u8; 3], for<'f> fn(&'f mut FilterSpec) -> &'f mut Option<i128>);
 
 impl FilterSpec {
-    /// The numbers that travel, in rising order. One that is added here goes over the wire.
-    const NUMBERS: [Number; 4] =
-        [(0, |f| &mut f.max_bytes), (1, |f| &mut f.min_bytes), (4, |f| &mut f.newer), (5, |f| &mut f.older)];
+    /// The sizes that travel. One that is added here goes over the wire.
+    const SIZES: [SizeBound; 2] = [(0, |f| &mut f.max_bytes), (1, |f| &mut f.min_bytes)];
+    /// The same of times.
+    const TIMES: [TimeBound; 2] = [([4, 8, 9], |f| &mut f.newer), ([5, 10, 11], |f| &mut f.older)];
 
     /// Everything takes part.
     #[must_use]
@@ -425,7 +431,9 @@ impl FilterSpec {
     /// Whether a file's size or time decides on it.
     #[must_use]
     pub fn asks_file(&self) -> bool {
-        Self::NUMBERS.iter().any(|(_, of)| of(&mut self.clone()).is_some())
+        let mut copy = self.clone();
+        Self::SIZES.iter().any(|(_, of)| of(&mut copy).is_some())
+            || Self::TIMES.iter().any(|(_, of)| of(&mut copy).is_some())
     }
 
     /// Whether files found in the source tree decide.
@@ -434,17 +442,46 @@ impl FilterSpec {
         self.gitignore || self.bcmrignore
     }
 
-    /// The numbers that are set, for another machine.
+    /// The numbers that are set, for another machine, in rising order.
     pub(crate) fn numbers(&self) -> Vec<(u8, u64)> {
         let mut copy = self.clone();
-        Self::NUMBERS.iter().filter_map(|(which, of)| Some((*which, (*of(&mut copy))?))).collect()
+        let sizes = Self::SIZES.iter().filter_map(|(which, of)| Some((*which, (*of(&mut copy))?)));
+        let mut numbers: Vec<(u8, u64)> = sizes.collect();
+        for ([near, secs, nanos], of) in Self::TIMES {
+            let Some(at) = *of(&mut copy) else { continue };
+            match u64::try_from(at + (1 << 63)) {
+                Ok(at) => numbers.push((near, at)),
+                Err(_) => {
+                    let far = if at < 0 { i64::MIN } else { i64::MAX };
+                    let whole = i64::try_from(at.div_euclid(NANOS)).unwrap_or(far);
+                    let part = u64::try_from(at.rem_euclid(NANOS)).unwrap_or_default();
+                    numbers.extend([(secs, whole.cast_unsigned()), (nanos, part)]);
+                }
+            }
+        }
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Sets what another machine said. `false`: a number of it is not known here, and may be a guarantee.
     pub(crate) fn set_numbers(&mut self, numbers: &[(u8, u64)]) -> bool {
-        numbers.iter().all(|(which, value)| {
-            let known = Self::NUMBERS.iter().find(|(number, _)| number == which);
-            known.map(|(_, of)| *of(self) = Some(*value)).is_some()
+        numbers.iter().all(|&(which, value)| {
+            if let Some((_, of)) = Self::SIZES.iter().find(|(number, _)| *number == which) {
+                *of(self) = Some(value);
+                return true;
+            }
+            Self::TIMES.iter().any(|([near, secs, nanos], of)| {
+                let place = of(self);
+                let at = match *place {
+                    _ if which == *near => i128::from(value) - (1 << 63),
+                    _ if which == *secs => moment(value.cast_signed(), 0),
+                    // Behind its seconds.
+                    Some(at) if which == *nanos && i128::from(value) < NANOS => at + i128::from(value),
+                    _ => return false,
+                };
+                *place = Some(at);
+                true
+            })
         })
     }
 }

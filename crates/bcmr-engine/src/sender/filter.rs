@@ -52,8 +52,8 @@ pub(crate) struct Filter {
 struct FileBounds {
     max_bytes: Option<u64>,
     min_bytes: Option<u64>,
-    newer: Option<u64>,
-    older: Option<u64>,
+    newer: Option<i128>,
+    older: Option<i128>,
 }
 
 impl FileBounds {
@@ -63,10 +63,10 @@ impl FileBounds {
     }
 
     fn decide(&self) -> bool {
-        [self.max_bytes, self.min_bytes, self.newer, self.older].iter().any(Option::is_some)
+        self.max_bytes.or(self.min_bytes).is_some() || self.newer.or(self.older).is_some()
     }
 
-    fn exclude(&self, bytes: u64, modified: u64) -> bool {
+    fn exclude(&self, bytes: u64, modified: i128) -> bool {
         self.max_bytes.is_some_and(|max| bytes > max)
             || self.min_bytes.is_some_and(|min| bytes < min)
             || self.newer.is_some_and(|newer| modified <= newer)
@@ -80,7 +80,7 @@ pub(crate) enum Seen {
     /// Its name alone, and whether it is a directory: its size and time decide nothing.
     Name { is_dir: bool },
     /// A regular file with its size and the [`moment`] that it was modified at.
-    File { bytes: u64, modified: u64 },
+    File { bytes: u64, modified: i128 },
 }
 
 impl Seen {
@@ -244,7 +244,7 @@ impl Filter {
     }
 
     /// Whether a regular file of this size, modified at this moment, is left out.
-    pub(crate) fn excludes_file(&self, bytes: u64, modified: u64) -> bool {
+    pub(crate) fn excludes_file(&self, bytes: u64, modified: i128) -> bool {
         self.files.exclude(bytes, modified)
     }
 
@@ -584,6 +584,23 @@ mod tests {
         assert!(!f.is_empty() && f.asks_file());
         let times = [(i64::MIN, 0), (-2, 999_999_999), (-1, 0), (0, 0), (0, 1), (1, 0), (i64::MAX, 0)];
         assert!(times.map(|(sec, nsec)| moment(sec, nsec)).is_sorted_by(|a, b| a < b));
+        let far = [-11_676_096_000, 10_413_792_000, 16_725_225_600].map(|sec| moment(sec, 7));
+        assert!(far.is_sorted_by(|a, b| a < b));
+        // Between machines too; what fits into one number is one, as every bcmr knows it.
+        let all = times.map(|(sec, nsec)| moment(sec, nsec)).into_iter().chain(far);
+        for at in all {
+            let spec = FilterSpec { newer: Some(at), older: Some(at + 1), ..FilterSpec::everything() };
+            let (numbers, mut there) = (spec.numbers(), FilterSpec::everything());
+            assert!(numbers.is_sorted_by(|a, b| a.0 < b.0), "{numbers:?}");
+            assert_eq!(numbers.len(), if i64::try_from(at).is_ok() { 2 } else { 4 }, "{at}");
+            assert!(there.set_numbers(&numbers), "{at}");
+            assert_eq!((there.newer, there.older), (spec.newer, spec.older));
+        }
+        let near = FilterSpec { newer: Some(1), ..FilterSpec::everything() };
+        assert_eq!(near.numbers(), [(4, (1 << 63) + 1)]);
+        for bad in [&[(9, 1)][..], &[(8, 0), (9, 1_000_000_000)], &[(8, 0), (11, 1)], &[(12, 0)]] {
+            assert!(!FilterSpec::everything().set_numbers(bad), "{bad:?}");
+        }
     }
 
     #[test]

@@ -656,6 +656,13 @@ fn a_date_is_of_the_time_zone_that_is_named() {
     for (zone, clock, code) in rows {
         newer(zone, &format!("2001-09-09T{clock}")).code(code);
     }
+    // Where the time itself says its zone, this machine's does not count.
+    for (when, code) in [("01:00Z", 1), ("02:00Z", 0), ("10:00+09:00", 1), ("11:00:00+09:00", 0)] {
+        newer("XYZ-3", &format!("2001-09-09T{when}")).code(code);
+    }
+    for bad in ["1.5d", "2026-02-30", "2026-01-01T25:00"] {
+        newer("UTC0", bad).code(2).says("is neither a time, an age nor a file").says("hint: a time is ");
+    }
     newer("No/Such", "2001-09-09").code(2).says("TZ names no time zone").says("@SECONDS");
     newer("No/Such", "@1000000000").code(0);
     crate::needs!(std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists(), "there are no time zones");

@@ -751,6 +751,50 @@ fn du_takes_sizes() {
     }
 }
 
+/// Times that a number of nanoseconds has no room for are told apart as others are, here and over there.
+#[test]
+fn files_of_far_off_times() {
+    let far = Far::pipe();
+    let tmp = Tmp::new();
+    let times = [
+        ("1600", -11_676_096_000),
+        ("2026", 1_770_000_000),
+        ("2300", 10_413_792_000),
+        ("2400", 13_569_465_600),
+    ];
+    for (name, tv_sec) in times {
+        let file = tmp.file(format!("s/{name}"), name);
+        let time = rustix::fs::Timespec { tv_sec, tv_nsec: 7 };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(rustix::fs::CWD, &file, &times, rustix::fs::AtFlags::empty()).unwrap();
+        let got = rustix::fs::stat(&file).unwrap().st_mtime;
+        needs!(got == tv_sec, "the file system has no such times");
+    }
+    let of_file = format!("--newer={}", tmp.p("s/2300").display());
+    let rows = [
+        ("--newer=2270-01-01", &["2300", "2400"][..]),
+        ("--newer=2350-01-01T00:00+01:00", &["2400"]),
+        (of_file.as_str(), &["2400"]),
+        ("--older=1650-01-01", &["1600"]),
+        ("--older=2350-01-01", &["1600", "2026", "2300"]),
+        ("--older=9999-12-31", &["1600", "2026", "2300", "2400"]),
+        ("--newer=9999-12-31", &[]),
+        ("--newer=2000-01-01", &["2026", "2300", "2400"]),
+    ];
+    for (row, (flag, want)) in rows.into_iter().enumerate() {
+        for way in ["here", "up", "down"] {
+            let (src, dst) = (tmp.p("s"), tmp.p(format!("{way}{row}")));
+            let line = match way {
+                "here" => bcmr(["copy", "-rT", flag]).args([&src, &dst]),
+                "up" => far.bcmr("copy").args(["-rT", flag]).args([src.into_os_string(), far.at(&dst)]),
+                _ => far.bcmr("copy").args(["-rT", flag]).args([far.at(&src), dst.clone().into_os_string()]),
+            };
+            line.run().ok();
+            assert_eq!(names(&dst), want, "{way} {flag}");
+        }
+    }
+}
+
 /// A directory is made where it is named, with those above it where that is asked for, and never over anything.
 #[test]
 fn directories_are_made_here_and_there() {

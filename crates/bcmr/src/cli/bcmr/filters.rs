@@ -65,8 +65,8 @@ pub struct BoundsArgs {
     /// Leave out files of fewer than SIZE bytes
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = size)]
     pub min_size: Option<u64>,
-    /// Leave out files not modified after WHEN: 2026-01-31, 2026-01-31T12:30, 7d (ago; s, m, h, d, w), @SECONDS, or a file,
-    /// whose own time is meant
+    /// Leave out files not modified after WHEN: 2026-01-31, 2026-01-31T12:30 (local time; Z or +01:00 behind it says another
+    /// one), 7d (ago; s, m, h, d, w), @SECONDS, or a file, whose own time is meant
     #[arg(hide_short_help = true, long, value_name = "WHEN", value_parser = when)]
     pub newer: Option<Moment>,
     /// Leave out files not modified before WHEN
@@ -179,8 +179,13 @@ impl BoundsArgs {
             let at = match when {
                 Some(Moment::Ago(secs)) => (files.now.saturating_sub_unsigned(*secs), 0),
                 Some(Moment::Of(file)) => (files.modified)(file).map_err(|e| {
-                    unreadable(flag, file, &e)
-                        .or("a time is 2026-01-31, 2026-01-31T12:30, 7d (ago) or @SECONDS")
+                    let neither =
+                        format!("{flag}: {} is neither a time, an age nor a file", names::quoted(file));
+                    let told = match e.kind() {
+                        io::ErrorKind::NotFound => Usage::new(neither),
+                        _ => unreadable(flag, file, &e),
+                    };
+                    told.or("a time is 2026-01-31, 2026-01-31T12:30, 2026-01-31T12:30Z, 7d (ago) or @SECONDS")
                 })?,
                 Some(Moment::Shown(civil)) => {
                     // A file would be taken or left out by the clock of another zone.

@@ -1,7 +1,9 @@
 //! Moments as they are typed: a date, an age, seconds since 1970, or a file whose time is meant. Must not know what is asked
 //! of a moment, nor look at any file or clock, nor which time zone this machine is in: that is given.
 
-use jiff::civil::{Date, DateTime};
+use jiff::Span;
+use jiff::civil::{DateTime, Time};
+use jiff::fmt::temporal::Pieces;
 use jiff::tz::TimeZone;
 use std::path::PathBuf;
 
@@ -32,24 +34,35 @@ pub fn when(typed: &str) -> Result<Moment, String> {
     if let Some(secs) = age(typed) {
         return Ok(Moment::Ago(secs));
     }
-    // What jiff reads beyond these two is left to names of files.
+    // What jiff reads beyond this is left to names of files.
     let is_date = typed.get(..10).is_some_and(|day| day.bytes().all(|b| b.is_ascii_digit() || b == b'-'));
-    let civil = match is_date {
-        true if typed.len() == 10 => typed.parse::<Date>().ok().map(|day| day.at(0, 0, 0, 0)),
-        true => typed.parse::<DateTime>().ok(),
-        false => None,
-    };
-    Ok(civil.map_or_else(|| Moment::Of(typed.into()), Moment::Shown))
+    let pieces = if is_date { Pieces::parse(typed).ok() } else { None };
+    let read = pieces.filter(|said| said.time_zone_annotation().is_none()).and_then(|said| {
+        let civil = said.date().to_datetime(said.time().unwrap_or(Time::midnight()));
+        match said.to_numeric_offset() {
+            None => Some(Moment::Shown(civil)),
+            Some(offset) => {
+                shown_in(civil, TimeZone::fixed(offset)).map(|(secs, nanos)| Moment::At(secs, nanos))
+            }
+        }
+    });
+    Ok(read.unwrap_or_else(|| Moment::Of(typed.into())))
 }
 
 /// Seconds since 1970, and nanoseconds, of what a calendar and a clock show; `None`: there is no such time.
 pub(super) fn shown_in(civil: DateTime, zone: TimeZone) -> Option<(i64, u32)> {
-    let at = civil.to_zoned(zone).ok()?.timestamp();
-    // Counted from the second before, as a file's time is.
-    let (secs, nanos) = (at.as_second(), at.subsec_nanosecond());
-    let secs = if nanos < 0 { secs - 1 } else { secs };
-    let nanos = nanos.rem_euclid(1_000_000_000);
-    Some((secs, u32::try_from(nanos).unwrap_or_default()))
+    let counted = |civil: DateTime| {
+        let at = civil.to_zoned(zone.clone()).ok()?.timestamp();
+        // Counted from the second before, as a file's time is.
+        let (secs, nanos) = (at.as_second(), at.subsec_nanosecond());
+        let secs = if nanos < 0 { secs - 1 } else { secs };
+        Some((secs, u32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or_default()))
+    };
+    // The last days of 9999 are behind the end of what is counted; clocks go in the week before it as they go then.
+    counted(civil).or_else(|| {
+        let (secs, nanos) = counted(civil.checked_sub(Span::new().days(7)).ok()?)?;
+        Some((secs + 7 * 86_400, nanos))
+    })
 }
 
 /// `1700000000`, `-1.5`: counted from the second before, as a file's time is.
@@ -112,6 +125,17 @@ mod tests {
             ("1970-01-01T00:01", Some(Moment::At(60, 0))),
             ("1970-01-01 00:00:01.5", Some(Moment::At(1, 500_000_000))),
             ("1969-12-31T23:59:59.5", Some(Moment::At(-1, 500_000_000))),
+            ("9999-12-31", Some(Moment::At(253_402_214_400, 0))),
+            ("9999-12-31T23:59:59", Some(Moment::At(253_402_300_799, 0))),
+            ("0001-01-01", Some(Moment::At(-62_135_596_800, 0))),
+            ("1970-01-01T01:00Z", Some(Moment::At(3600, 0))),
+            ("1970-01-01T01:00:00z", Some(Moment::At(3600, 0))),
+            ("1970-01-01T02:00:00+01:00", Some(Moment::At(3600, 0))),
+            ("1970-01-01T00:00-01:00", Some(Moment::At(3600, 0))),
+            ("9999-12-31T23:59:59-10:00", Some(Moment::At(253_402_336_799, 0))),
+            ("1970-01-01T00:00[Europe/Rome]", Some(Moment::Of("1970-01-01T00:00[Europe/Rome]".into()))),
+            ("2026-01-31T25:00", Some(Moment::Of("2026-01-31T25:00".into()))),
+            ("1.5d", Some(Moment::Of("1.5d".into()))),
             ("d", Some(Moment::Of("d".into()))),
             ("./7d", Some(Moment::Of("./7d".into()))),
             ("7", Some(Moment::Of("7".into()))),
