@@ -7,7 +7,7 @@
 use crate::calendar::Stamp;
 use crate::disk::Dirs;
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error, Op, Reason, Result};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Action, Cancel, Event, Summary, Watch};
 use crate::policy::{
     CopyPolicy, Dated, DeleteMax, Durability, Mirror, SnapshotRequest, SyncRequest, Target, Thinning,
@@ -349,7 +349,7 @@ impl Snapshots {
         Ok(is_in_book(&self.books, name.as_name(), &dir)?.then_some(dir))
     }
 
-    fn refuse<T>(&self, at: Stamp, why: Reason) -> Result<T> {
+    fn refuse<T>(&self, at: Stamp, why: impl Into<Note>) -> Result<T> {
         Err(Error::ours(Code::Refused, Op::KeepSnapshotIn, self.shown.join(at.to_string()), why))
     }
 
@@ -361,7 +361,7 @@ impl Snapshots {
             return self.refuse(at, Reason::SnapshotThere);
         }
         match newest {
-            Some(newest) if newest >= at => self.refuse(at, Reason::NewerSnapshot),
+            Some(newest) if newest >= at => self.refuse(at, Reason::NewerSnapshot.about(newest.to_string())),
             _ => Ok(()),
         }
     }

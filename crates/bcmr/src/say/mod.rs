@@ -384,6 +384,10 @@ fn hint_of_sync(e: &Error) -> Option<Hint> {
             "mount it; if it is to stay as it is now, the same command without --delete says so for the next time",
             None,
         ),
+        (Code::Refused, Some(Reason::NewerSnapshot)) => hint(
+            "snapshots are made in the order of time; if a wrong clock or --at made the newer one, rename or remove it",
+            None,
+        ),
         (Code::Refused, Some(Reason::SourceIsEmpty)) => {
             hint("if all of DST is to go, bcmr remove does it", None)
         }

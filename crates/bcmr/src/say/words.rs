@@ -618,7 +618,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::HoldsKept => "it holds what is kept",
         Reason::NoTrash => "there is no trash that can be used for it",
         Reason::SnapshotThere => "there is one of that moment",
-        Reason::NewerSnapshot => "there is a newer one",
+        Reason::NewerSnapshot => "there is a newer one: {0}",
         Reason::SnapshotRuns => "another run is making one",
         Reason::SnapshotIncomplete => {
             "not all of the source is in it, so it does not appear; the same command goes on with it"
