@@ -8,7 +8,7 @@ use super::how::{VerifyArg, verify};
 use super::jobs::{JobsArg, jobs};
 use super::operands::{IsHere, NamedPath, operand, parse};
 use super::output::{OutputArgs, show};
-use super::size::size;
+use super::size::{shard_size, size};
 use super::sync::{delete_max, state};
 use crate::address::Operand;
 use crate::config::Config;
@@ -55,7 +55,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", conflicts_with = "shard_size", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub shards: u32,
     /// Cut it into shards of about SIZE bytes
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = shard_size)]
     pub shard_size: Option<u64>,
     /// Cut files of at least twice SIZE into parts of SIZE, a power of two of at least 4M [default: what is fair, 64M to 1G]
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = part_size)]

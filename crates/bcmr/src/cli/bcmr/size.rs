@@ -31,6 +31,14 @@ pub(super) fn rate(typed: &str) -> Result<u64, String> {
     }
 }
 
+/// The same, and not nothing.
+pub(super) fn shard_size(typed: &str) -> Result<u64, String> {
+    match size(typed) {
+        Ok(0) => Err("a shard has a byte or more".into()),
+        other => other,
+    }
+}
+
 /// The same, a positive multiple of 4 MiB.
 pub(super) fn checkpoint_size(typed: &str) -> Result<u64, String> {
     match size(typed) {
@@ -79,5 +87,6 @@ mod tests {
         ] {
             assert_eq!(size(typed).ok(), want, "{typed:?}");
         }
+        assert_eq!((shard_size("0").ok(), shard_size("1").ok()), (None, Some(1)));
     }
 }
