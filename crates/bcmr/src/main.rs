@@ -13,6 +13,7 @@ mod say;
 mod show;
 mod ui;
 mod usage;
+mod values;
 mod voice;
 
 use bcmr_engine::memory::OrExit;

@@ -58,7 +58,7 @@ pub fn run(env: &Env) -> u8 {
         alone = Some((typed.command, env.line.clone()));
     }
     let settle = |command: &mut bcmr::Command, line: &mut [OsString]| {
-        let expanded = bcmr::places::expand(command, config.places(), line, &commands::is_here);
+        let expanded = bcmr::places::expand(command, (config.places(), &env.home), line, &commands::is_here);
         expanded.and_then(|()| commands::settle(command, env.now))
     };
     let mut line = env.line.clone();

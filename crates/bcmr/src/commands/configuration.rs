@@ -9,10 +9,14 @@ use crate::say;
 use crate::usage::Usage;
 use crate::voice::BCMR;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// A configuration is read whole, so it has a size.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// Opening is not to wait for a program that writes.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// The name of the table that has defaults.
 const DEFAULTS: &[u8] = b"defaults";
@@ -34,7 +38,11 @@ pub fn may_have_defaults(env: &Env) -> bool {
 
 fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let opened = std::fs::File::open(file)?;
+    // A FIFO would be waited for, and what a device says has no end.
+    let opened = std::fs::File::options().read(true).custom_flags(NONBLOCK).open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
     io::Read::read_to_end(&mut io::Read::take(opened, CONFIG_BYTES_MAX + 1), &mut bytes)?;
     Ok(bytes)
 }

@@ -4,7 +4,6 @@
 //! writes to standard output by accident writes to standard error.
 
 use crate::cli::bcmr::serve::{self, ServeArgs};
-use crate::cli::bcmr::store;
 use crate::env::Env;
 use crate::say;
 use crate::show::Verb;
@@ -18,7 +17,7 @@ use std::os::fd::OwnedFd;
 /// Runs until the other side goes.
 pub fn run(args: &ServeArgs, env: &Env) -> u8 {
     // The store is a help and never a condition: what is wrong with the file is told, and nothing is kept.
-    let said = super::configuration::configuration(env).and_then(|config| store::store_keep(&config));
+    let said = super::configuration::configuration(env).map(|config| config.store_keep());
     let kept = said.unwrap_or_else(|u| {
         writer::err(&say::usage(&BCMR, Verb::Serve, &u));
         None

@@ -191,7 +191,11 @@ fn defaults_and_places_of_the_configuration() {
         line.0.env("XDG_CONFIG_HOME", tmp.p("config"));
         line.run()
     };
-    let defaults = "[defaults]\ncopy = ['-r', '--exclude=*.o', '-v']\n[places]\ndisk = 'm'\n";
+    let disk = tmp.p("m").display().to_string();
+    let defaults = format!(
+        "[defaults]\ncopy = ['-r', '--exclude=*.o', '-v']\n[places]\ndisk = '{disk}'\nnear = '~/m'\n"
+    );
+    let defaults = defaults.as_str();
     let ran = configured(defaults, &["copy", "s", "d"]).ok();
     assert!(tmp.p("d/sub/f").exists() && !tmp.p("d/g.o").exists() && !ran.out.is_empty(), "{ran:?}");
     // What is typed comes later and counts more; or the defaults are left out.
@@ -206,7 +210,16 @@ fn defaults_and_places_of_the_configuration() {
     configured(defaults, &["copy", "--no-defaults", "s/g.o", "@disk/here.o"]).ok();
     assert_eq!(std::fs::read(tmp.p("m/here.o")).unwrap(), b"G");
     let ran = configured(defaults, &["copy", "--no-defaults", "s", "@disk/s"]).code(1);
-    ran.says("hint: to copy it with what is in it, run: ").says(" copy --no-defaults s m/s -r");
+    ran.says("hint: to copy it with what is in it, run: ")
+        .says(&format!(" copy --no-defaults s {disk}/s -r"));
+    let mut line = bcmr(["ls", "@near"]).cwd(tmp.path());
+    line.0.env("XDG_CONFIG_HOME", tmp.p("config")).env("HOME", tmp.path());
+    assert_eq!(line.run().ok().out, "here.o\n");
+    // What would be relative to wherever the command runs, or to nothing at all.
+    for place in ["", " ", "m", "./m", "@disk/x"] {
+        let ran = configured(&format!("[places]\nnas = '{place}'\n"), &["remove", "-rn", "@nas/s"]).code(2);
+        ran.says("config.toml' line 2: ").says("is no place");
+    }
     let ran = configured(defaults, &["copy", "s/g.o", "@typo"]).code(2);
     assert!(!tmp.p("@typo").exists() && ran.err.contains("./@NAME"), "{ran:?}");
     configured(defaults, &["copy", "-q", "s/sub/f", "./@typo"]).ok();
@@ -214,7 +227,8 @@ fn defaults_and_places_of_the_configuration() {
     assert_eq!(std::fs::read(tmp.p("again")).unwrap(), b"F");
     let said = configured(defaults, &["config"]).ok().out;
     assert!(
-        said.contains("@disk = m\n") && said.contains("defaults of copy: -r '--exclude=*.o' -v\n"),
+        said.contains(&format!("@disk = {disk}\n"))
+            && said.contains("defaults of copy: -r '--exclude=*.o' -v\n"),
         "{said}"
     );
     for broken in

@@ -7,12 +7,13 @@ use super::columns::{
     Row,
     Scp::{Keeps, Loses, LosesIf},
 };
-use super::order::{FromPlaces, InOrder, values};
+use super::order::{FromPlaces, InOrder, values as values_of};
 use super::size::rate;
 use crate::address;
-use crate::config::{CompressWord, Config, PlaneWord, Words};
+use crate::config::{CompressWord, Config, PlaneWord};
 use crate::names;
 use crate::usage::Usage;
+use crate::values;
 use bcmr_engine::remote::{Address, Compress, Plane, RunAs, Way};
 use bcmr_engine::throttle::Throttle;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};
@@ -74,7 +75,7 @@ pub struct ConnectArgs {
 #[command(next_help_heading = "Copies to and from another machine")]
 pub struct RemoteArgs {
     /// Use N connections [default: by what there is to move, and how far]
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(values::PARALLEL))]
     pub parallel: Option<u16>,
     /// Compress what is sent; auto does while the link is slower than that [default: auto]
     #[arg(hide_short_help = true, long, value_name = "HOW", value_enum)]
@@ -100,7 +101,7 @@ pub struct RemoteArgs {
     )]
     pub direct: Option<PlaneArg>,
     /// Connect again by itself, at most N times, when the connection is lost
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(values::RETRIES))]
     pub retries: Option<u32>,
     /// Between two other machines: have the bcmr on the source's machine send, which reaches the other one by itself
     #[arg(hide_short_help = true, long)]
@@ -154,7 +155,7 @@ impl FromPlaces for Passed {
     fn from_places(m: &ArgMatches) -> Passed {
         let mut passed: Vec<(usize, &str, OsString)> = Vec::new();
         for (id, flag) in [("option", "-o"), ("jump", "-J"), ("identity", "-i"), ("ssh_config", "-F")] {
-            passed.extend(values(m, id).map(|(at, value)| (at, flag, value)));
+            passed.extend(values_of(m, id).map(|(at, value)| (at, flag, value)));
         }
         passed.sort_by_key(|p| p.0);
         Passed(passed.into_iter().flat_map(|(_, flag, value)| [flag.into(), value]).collect())
@@ -225,9 +226,6 @@ pub struct Reach {
     pub bootstrap: bool,
 }
 
-/// As many connections as a configuration may ask for; the command line has the same.
-const PARALLEL_MAX: u16 = 64;
-
 /// How to get to `host`: what was typed, then what the configuration says of it, then what we think best.
 pub fn reach(
     c: &ConnectArgs,
@@ -238,26 +236,17 @@ pub fn reach(
 ) -> Result<Reach, Usage> {
     let file = config.of(host);
     let ssh = match (&c.ssh, file.ssh) {
-        (Some(line), _) => words(line, "--ssh")?,
-        (None, Some(Words::Line(line))) => words(&line, "ssh in the configuration")?,
-        (None, Some(Words::List(list))) if list.first().is_none_or(String::is_empty) => {
-            return Err(Usage::new("ssh in the configuration names no command"));
-        }
-        (None, Some(Words::List(list))) => list.into_iter().map(OsString::from).collect(),
+        (Some(line), _) => values::command(line).map_err(|why| Usage::new(format!("--ssh {why}")))?,
+        (None, Some(words)) => words,
         (None, None) => vec!["ssh".into()],
     };
+    let ssh = ssh.into_iter().map(OsString::from).collect();
     let program = c.remote_program.clone().or(file.program).unwrap_or_else(|| "bcmr".into());
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '/' | '+' | '-');
-    if program.is_empty() || program.starts_with('-') || !program.chars().all(plain) {
-        // It is the one word that a shell over there reads.
+    if !values::is_program(&program) {
         let said = format!("{} cannot be what bcmr is called there", names::quoted(Path::new(&program)));
-        return Err(Usage::new(said)
-            .or("a word or a path of letters, digits and . _ + - /; a relative path is below the home directory there"));
+        return Err(Usage::new(said).or(values::PROGRAM));
     }
     let parallel = r.and_then(|r| r.parallel).or(file.parallel);
-    if parallel.is_some_and(|n| n == 0 || n > PARALLEL_MAX) {
-        return Err(Usage::new(format!("parallel in the configuration is not in 1..={PARALLEL_MAX}")));
-    }
     let compress = match (r.and_then(|r| r.compress), file.compress) {
         (Some(CompressArg::Zstd), _) | (None, Some(CompressWord::Zstd)) => Compress::Zstd,
         (Some(CompressArg::Lz4), _) | (None, Some(CompressWord::Lz4)) => Compress::Lz4,
@@ -295,14 +284,4 @@ pub fn reach(
         shared: None,
     };
     Ok(Reach { way, bootstrap })
-}
-
-fn words(line: &str, whose: &str) -> Result<Vec<OsString>, Usage> {
-    match shlex::split(line) {
-        Some(words) if words.first().is_some_and(|w| !w.is_empty()) => {
-            Ok(words.into_iter().map(OsString::from).collect())
-        }
-        Some(_) => Err(Usage::new(format!("{whose} names no command"))),
-        None => Err(Usage::new(format!("{whose} has a quote that is not closed"))),
-    }
 }

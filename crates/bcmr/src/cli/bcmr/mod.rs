@@ -33,7 +33,7 @@ mod resume;
 pub mod serve;
 pub mod sessions;
 pub mod settle;
-mod size;
+pub mod size;
 pub mod store;
 pub mod sync;
 #[cfg(test)]

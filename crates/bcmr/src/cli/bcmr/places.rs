@@ -27,12 +27,12 @@ fn is_place(word: &OsStr) -> bool {
 /// Puts what places stand for into the operands of `command`, and into the words of `line` that hints repeat.
 pub fn expand(
     command: &mut Command,
-    places: &BTreeMap<String, String>,
+    (places, home): (&BTreeMap<String, String>, &Path),
     line: &mut [OsString],
     is_here: IsHere<'_>,
 ) -> Result<(), Usage> {
     if let Command::Doctor(a) | Command::Deploy(a) = command {
-        if let Some(full) = full(Path::new(&a.host), places) {
+        if let Some(full) = full(Path::new(&a.host), places, home) {
             // A place has a path; a host has none.
             let is_url = full.as_bytes().starts_with(b"ssh://");
             let end = full.as_bytes().iter().position(|b| *b == b':').filter(|_| !is_url);
@@ -42,7 +42,7 @@ pub fn expand(
         return Ok(());
     }
     for path in operands(command).into_iter().filter(|path| is_place(path.as_os_str())) {
-        let Some(full) = full(path, places) else {
+        let Some(full) = full(path, places, home) else {
             if is_here(path) {
                 continue;
             }
@@ -99,12 +99,15 @@ fn of(operands: &mut Operands) -> Vec<&mut PathBuf> {
 }
 
 /// What `@name/rest` stands for, if there is such a place.
-fn full(path: &Path, places: &BTreeMap<String, String>) -> Option<OsString> {
+fn full(path: &Path, places: &BTreeMap<String, String>, home: &Path) -> Option<OsString> {
     let bytes = path.as_os_str().as_bytes().strip_prefix(b"@")?;
     let end = bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len());
     let place = places.get(std::str::from_utf8(bytes.get(..end)?).ok()?)?;
     let rest = bytes.get(end..)?;
-    let mut full = place.clone().into_bytes();
+    let mut full = match place.strip_prefix('~') {
+        Some(below) => [home.as_os_str().as_bytes(), below.as_bytes()].concat(),
+        None => place.clone().into_bytes(),
+    };
     if !rest.is_empty() {
         let name = rest.iter().position(|b| *b != b'/').unwrap_or(rest.len());
         // A host alone is the home directory there, and a path behind its colon is relative to that. A slash alone is kept as well:
@@ -123,10 +126,15 @@ mod tests {
 
     #[test]
     fn places_stand_for_what_they_are() {
-        let places: BTreeMap<String, String> =
-            [("nas", "me@host:/srv"), ("home", "host:"), ("disk", "/mnt/disk/")]
-                .map(|(a, b)| (a.into(), b.into()))
-                .into();
+        let places: BTreeMap<String, String> = [
+            ("nas", "me@host:/srv"),
+            ("home", "host:"),
+            ("disk", "/mnt/disk/"),
+            ("own", "~/p"),
+            ("all", "~"),
+        ]
+        .map(|(a, b)| (a.into(), b.into()))
+        .into();
         for (typed, want) in [
             ("@nas", Some("me@host:/srv")),
             ("@nas/a/b", Some("me@host:/srv/a/b")),
@@ -137,11 +145,19 @@ mod tests {
             ("@disk/", Some("/mnt/disk/")),
             ("@home/x", Some("host:x")),
             ("@disk/x", Some("/mnt/disk/x")),
+            ("@own", Some("/home/me/p")),
+            ("@own/x", Some("/home/me/p/x")),
+            ("@all", Some("/home/me")),
+            ("@all/x", Some("/home/me/x")),
             ("@nass", None),
             ("./@nas", None),
             ("nas", None),
         ] {
-            assert_eq!(full(Path::new(typed), &places).as_deref(), want.map(OsStr::new), "{typed}");
+            assert_eq!(
+                full(Path::new(typed), &places, Path::new("/home/me")).as_deref(),
+                want.map(OsStr::new),
+                "{typed}"
+            );
         }
     }
 
@@ -151,7 +167,8 @@ mod tests {
         let expanded = |typed: &str, here: bool| {
             let mut line: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
             let mut command = super::super::parse(&line).unwrap().command;
-            expand(&mut command, &places, &mut line, &|_| here).map(|()| line.join(OsStr::new(" ")))
+            expand(&mut command, (&places, Path::new("/home/me")), &mut line, &|_| here)
+                .map(|()| line.join(OsStr::new(" ")))
         };
         assert_eq!(expanded("bcmr copy -r a @nas/b", false).unwrap(), "bcmr copy -r a h:/srv/b");
         assert_eq!(expanded("bcmr copy -t @nas a", false).unwrap(), "bcmr copy -t h:/srv a");
@@ -174,7 +191,7 @@ mod tests {
         assert_eq!(expanded("bcmr copy a @types", true).unwrap(), "bcmr copy a @types");
         assert!(expanded("bcmr copy a @typo", false).is_err());
         let mut doctor = super::super::parse(["bcmr", "doctor", "@nas"]).unwrap().command;
-        expand(&mut doctor, &places, &mut [], &|_| false).unwrap();
+        expand(&mut doctor, (&places, Path::new("/home/me")), &mut [], &|_| false).unwrap();
         let Command::Doctor(host) = doctor else { panic!("{doctor:?}") };
         assert_eq!(host.host, "h");
     }

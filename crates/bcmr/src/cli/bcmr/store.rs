@@ -22,7 +22,7 @@ pub fn of_serve(kept: Option<u64>, env: &Env) -> Result<Option<Store>, Usage> {
 
 /// The store of what comes from other machines. It is apart from the other one, which those have a hand in who upload to here.
 pub fn of_downloads(config: &Config, env: &Env) -> Result<Option<Store>, Usage> {
-    store(Some("fetched"), store_keep(config)?, env)
+    store(Some("fetched"), config.store_keep(), env)
 }
 
 fn store(below: Option<&str>, kept: Option<u64>, env: &Env) -> Result<Option<Store>, Usage> {
@@ -49,12 +49,6 @@ fn store(below: Option<&str>, kept: Option<u64>, env: &Env) -> Result<Option<Sto
         (None, below) => env.cache_dir.as_ref().map(|cache| cache.join(below.unwrap_or("cas"))),
     };
     Ok(dir.map(|dir| (dir, cap_bytes, keep_bytes)))
-}
-
-/// How much of blocks a store may keep by the configuration.
-pub fn store_keep(config: &Config) -> Result<Option<u64>, Usage> {
-    let read = |said: &str| size(said).map_err(|_| no_size("store.keep in the configuration", said));
-    config.store_keep().map(read).transpose()
 }
 
 fn no_size(what: &str, said: impl AsRef<Path>) -> Usage {

@@ -455,7 +455,7 @@ fn lists_of_names() {
 }
 
 fn try_remote(line: &str, config: &str) -> Result<RemoteJob, Usage> {
-    let config = crate::config::parse(config, Path::new("c")).unwrap();
+    let config = crate::config::parse(config, Path::new("c"))?;
     match parse(typed(line)).unwrap().command {
         Command::Copy(mut a) => {
             a.owners.settle(&|_| Err(Usage::new("no names are known")))?;
@@ -595,14 +595,14 @@ fn what_a_remote_copy_refuses() {
         ("copy --files-from l h:a h:b c", "", "with --files-from there is exactly one source"),
         ("copy --ssh= a h:b", "", "--ssh names no command"),
         ("copy --ssh=\" a h:b", "", "--ssh has a quote that is not closed"),
-        ("copy a h:b", "ssh = ''", "ssh in the configuration names no command"),
-        ("copy a h:b", "ssh = []", "ssh in the configuration names no command"),
-        ("copy a h:b", "parallel = 0", "parallel in the configuration is not in 1..=64"),
-        ("copy a h:b", "parallel = 65", "parallel in the configuration is not in 1..=64"),
+        ("copy a h:b", "ssh = ''", "'c' line 1: ssh names no command"),
+        ("copy a h:b", "ssh = []", "'c' line 1: ssh names no command"),
+        ("copy a h:b", "parallel = 0", "'c' line 1: 0 is not in 1..=64"),
+        ("copy a h:b", "parallel = 65", "'c' line 1: 65 is not in 1..=64"),
         ("copy --remote-program=a;b a h:b", "", "'a;b' cannot be what bcmr is called there"),
         ("copy --remote-program=-x a h:b", "", "'-x' cannot be what bcmr is called there"),
         ("copy --remote-program=~/x a h:b", "", "'~/x' cannot be what bcmr is called there"),
-        ("copy a h:b", "program = 'a b'", "'a b' cannot be what bcmr is called there"),
+        ("copy a h:b", "program = 'a b'", "'c' line 1: 'a b' cannot be what bcmr is called there"),
     ] {
         let usage = try_remote(line, config).err().unwrap_or_else(|| panic!("{line} was taken"));
         assert!(usage.said.starts_with(say), "{line}: {}", usage.said);
@@ -774,7 +774,7 @@ fn serving() {
     let with = |line: &str, config: &str, env: &Env| match parse(typed(line)).unwrap().command {
         Command::Serve(a) => {
             let config = crate::config::parse(config, Path::new("c"))?;
-            serve::request(&a, store::store_keep(&config)?, env)
+            serve::request(&a, config.store_keep(), env)
         }
         other => panic!("{other:?}"),
     };
@@ -800,7 +800,10 @@ fn serving() {
         assert_eq!(request.store.unwrap().2, keep, "{said:?}");
     }
     let said = with("serve", "store.keep = 'much'", &env).unwrap_err().said;
-    assert_eq!(said, "store.keep in the configuration is no size: 'much'");
+    assert_eq!(
+        said,
+        "'c' line 1: 'much' is no size: a number of bytes is needed; K, M, G, T behind it are powers of 1024, KB, MB, GB, TB of 1000"
+    );
     assert_eq!(of("serve --no-store", &own).unwrap().store, None);
     assert_eq!(of("serve --read-only", &own).unwrap().store, None);
     assert_eq!(of("serve", &Env { cache_dir: None, ..env.clone() }).unwrap().store, None);
