@@ -46,8 +46,13 @@ pub fn run(env: &Env) -> u8 {
             ui::writer::err(&say::usage_of(&BCMR, &usage));
             return BCMR.exits.usage;
         }
-        env.defaults = words.iter().map(OsString::from).collect();
-        let typed = match bcmr::parse(env.whole_line()) {
+        let read = bcmr::defaults::read(&mut env, words);
+        // Every command would print the help, or none would have defaults.
+        if read.as_ref().map_or_else(|e| !e.use_stderr(), |all| all.no_defaults) {
+            ui::writer::err(&say::usage_of(&BCMR, &say::no_defaults_are(env.config_file.as_deref(), verb)));
+            return BCMR.exits.usage;
+        }
+        let typed = match read {
             Ok(all) => std::mem::replace(&mut cli, all),
             Err(e) => {
                 ui::writer::err(&say::bad_defaults(&BCMR, verb));

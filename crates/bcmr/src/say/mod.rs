@@ -656,6 +656,13 @@ pub fn bad_defaults(voice: &Voice, verb: &str) -> String {
     ))
 }
 
+/// That the defaults of a verb hold what has no meaning among them.
+pub fn no_defaults_are(file: Option<&Path>, verb: &str) -> Usage {
+    let file = file.map(|file| format!("{}: ", quoted(file))).unwrap_or_default();
+    let said = format!("{file}the defaults of {verb} ask for help, for the version or for no defaults");
+    Usage::new(said).or("such an option is typed, where it is meant")
+}
+
 /// What clap has to say, in our manner: it quotes what was typed, and that may hold anything.
 pub fn clap_error(voice: &Voice, rendered: &str) -> String {
     let said = rendered.strip_prefix("error: ").map(|rest| voice.line(rest));

@@ -254,6 +254,17 @@ fn defaults_and_places_of_the_configuration() {
     // Where it cannot be about defaults, it is no reason not to copy here; it is one where a place is named.
     configured("nonsense", &["copy", "s/g.o", "twice"]).ok();
     configured("[places]\n'a/b' = 'x'\n", &["copy", "s/g.o", "@x"]).code(2).says("no name of a place");
+    // Help instead of every copy, or defaults that are always left out.
+    for word in ["-h", "--help", "-vh", "--no-defaults"] {
+        let ran = configured(&format!("[defaults]\ncopy = ['{word}']\n"), &["copy", "s/g.o", "helped"]);
+        ran.code(2).says("config.toml").says("defaults of copy");
+    }
+    // A FIFO is not waited for.
+    let file = tmp.p("config/bcmr/config.toml");
+    std::fs::remove_file(&file).unwrap();
+    mkfifo(&file);
+    remove("s/g.o").code(2).says("it is no regular file");
+    std::fs::remove_file(&file).unwrap();
     configured("[defaults]\ncopy = ['--nonsense']\n", &["copy", "a", "b"])
         .code(2)
         .says("--no-defaults leaves them out");
@@ -281,6 +292,10 @@ fn what_is_typed_counts_more_than_defaults() {
         ("'--retries=3', '--compress=none'", "copy", "S S"),
         ("'--retries=3', '--bwlimit=1M'", "sync", "S S"),
         ("'--port=22', '--no-clobber'", "move", "OLD NEW"),
+        // What clap has as conflicts, and what needs something that nobody says.
+        ("'-C', '--no-clobber'", "copy -s", "OLD NEW"),
+        ("'--trash'", "sync --backup-dir=kept", "S S"),
+        ("'--keep=7d', '--stats'", "sync", "S S"),
     ];
     for (defaults, line, want) in rows {
         let tmp = Tmp::new();
@@ -315,6 +330,9 @@ fn what_is_typed_counts_more_than_defaults() {
     };
     configured("'--retries=3'", &["copy", "--compress=none", "s/f", "x"]).code(2).says("--compress");
     configured("'-i', '-u'", &["copy", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
+    // A dry run does not become a run.
+    configured("'-vn'", &["copy", "--mkpath", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
+    configured("'-C', '-s'", &["copy", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
     configured("'-C'", &["copy", "--direct-io", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
     // What makes no sense as it was typed is not the configuration's.
     let globs = format!("--exclude-from={}", tmp.p("none").display());
