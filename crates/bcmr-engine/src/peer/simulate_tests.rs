@@ -16,7 +16,7 @@ use crate::alter::OwnersAndModes;
 use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, LARGE_BYTES_MIN, block_cv, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error, Op, Result};
+use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use crate::peer::asked::Asked;
 use crate::peer::from_wire::handler::{Head, MessageHandler, NextMessage, ReceiverBuffers};
