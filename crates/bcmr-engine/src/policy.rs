@@ -399,6 +399,11 @@ pub fn moment(sec: i64, nsec: u32) -> i128 {
 /// Nanoseconds of a second.
 const NANOS: i128 = 1_000_000_000;
 
+/// Whether there is a moment in this second that is none of those which go as one number.
+fn is_far(sec: i64) -> bool {
+    [0, 999_999_999].iter().any(|nsec| i64::try_from(moment(sec, *nsec)).is_err())
+}
+
 /// A bound by size: what it is called between machines, and its place.
 type SizeBound = (u8, for<'f> fn(&'f mut FilterSpec) -> &'f mut Option<u64>);
 
@@ -474,7 +479,7 @@ impl FilterSpec {
                 let place = of(self);
                 let at = match *place {
                     _ if which == *near => i128::from(value) - (1 << 63),
-                    _ if which == *secs => moment(value.cast_signed(), 0),
+                    _ if which == *secs && is_far(value.cast_signed()) => moment(value.cast_signed(), 0),
                     // Behind its seconds.
                     Some(at) if which == *nanos && i128::from(value) < NANOS => at + i128::from(value),
                     _ => return false,

@@ -587,7 +587,8 @@ mod tests {
         let far = [-11_676_096_000, 10_413_792_000, 16_725_225_600].map(|sec| moment(sec, 7));
         assert!(far.is_sorted_by(|a, b| a < b));
         // Between machines too; what fits into one number is one, as every bcmr knows it.
-        let all = times.map(|(sec, nsec)| moment(sec, nsec)).into_iter().chain(far);
+        let ends = [(9_223_372_036, 900_000_000), (-9_223_372_037, 1)].map(|(sec, nsec)| moment(sec, nsec));
+        let all = times.map(|(sec, nsec)| moment(sec, nsec)).into_iter().chain(far).chain(ends);
         for at in all {
             let spec = FilterSpec { newer: Some(at), older: Some(at + 1), ..FilterSpec::everything() };
             let (numbers, mut there) = (spec.numbers(), FilterSpec::everything());
@@ -598,7 +599,13 @@ mod tests {
         }
         let near = FilterSpec { newer: Some(1), ..FilterSpec::everything() };
         assert_eq!(near.numbers(), [(4, (1 << 63) + 1)]);
-        for bad in [&[(9, 1)][..], &[(8, 0), (9, 1_000_000_000)], &[(8, 0), (11, 1)], &[(12, 0)]] {
+        for bad in [
+            &[(9, 1)][..],
+            &[(8, 0)],
+            &[(8, 1 << 40), (9, 1_000_000_000)],
+            &[(8, 1 << 40), (11, 1)],
+            &[(12, 0)],
+        ] {
             assert!(!FilterSpec::everything().set_numbers(bad), "{bad:?}");
         }
     }

@@ -9,7 +9,7 @@ use crate::say;
 use crate::usage::Usage;
 use crate::voice::BCMR;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A configuration is read whole, so it has a size.
@@ -38,9 +38,10 @@ pub fn may_have_defaults(env: &Env) -> bool {
 
 fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // A FIFO would be waited for, and what a device says has no end.
+    // A FIFO would be waited for, or would say nothing. `/dev/null` is an empty one, and no more is read than may be.
     let opened = std::fs::File::options().read(true).custom_flags(NONBLOCK).open(file)?;
-    if !opened.metadata()?.is_file() {
+    let kind = opened.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_char_device() {
         return Err(io::Error::other("it is no regular file"));
     }
     io::Read::read_to_end(&mut io::Read::take(opened, CONFIG_BYTES_MAX + 1), &mut bytes)?;
@@ -69,6 +70,11 @@ fn load(file: &Path) -> Result<Config, Usage> {
 #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_that_is_dev_null_says_nothing() {
+        assert_eq!(bytes_of(Path::new("/dev/null")).unwrap(), b"");
+    }
 
     #[test]
     fn a_configuration_that_is_not_there_says_nothing() {

@@ -270,7 +270,7 @@ fn what_was_removed_there_need_not_be_sent_again() {
         fs::write(far.home().join(".config/bcmr/config.toml"), config).unwrap();
         fs::write(&big, &built).unwrap();
         let first = upload(&far, &big, Path::new("landed")).ok();
-        for (wrong, says) in [("kept", "unknown field `kept`"), ("much", "is no size: 'much'")] {
+        for (wrong, says) in [("kept", "unknown field `kept`"), ("much", "'much' is no size")] {
             assert_eq!(first.err.contains(says), config.contains(wrong), "{config}: {}", first.err);
         }
         fs::remove_file(root.join("landed")).unwrap();
