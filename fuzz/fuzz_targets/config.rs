@@ -1,14 +1,30 @@
 //! A configuration of any text: it is understood, or refused with its file, its line and harmless words.
 #![no_main]
 
+#[path = "../../crates/bcmr/src/address.rs"]
+#[allow(dead_code)] // the program's own files, of which this needs a part
+mod address;
 #[path = "../../crates/bcmr/src/config.rs"]
-#[allow(dead_code)] // the program's own file, of which this needs a part
+#[allow(dead_code)]
 mod config;
 #[path = "../../crates/bcmr/src/names.rs"]
 #[allow(dead_code)]
 mod names;
+#[path = "../../crates/bcmr/src/cli/bcmr/size.rs"]
+#[allow(dead_code)]
+mod size;
 #[path = "../../crates/bcmr/src/usage.rs"]
 mod usage;
+#[path = "../../crates/bcmr/src/values.rs"]
+#[allow(dead_code)]
+mod values;
+
+/// Where the program has what is above.
+mod cli {
+    pub mod bcmr {
+        pub(crate) use crate::size;
+    }
+}
 
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
