@@ -46,7 +46,8 @@ pub fn run(env: &Env) -> u8 {
             ui::writer::err(&say::usage_of(&BCMR, &usage));
             return BCMR.exits.usage;
         }
-        let read = bcmr::defaults::read(&mut env, words);
+        env.defaults = words.iter().map(OsString::from).collect();
+        let read = bcmr::parse(env.whole_line());
         // Every command would print the help, or none would have defaults.
         if read.as_ref().map_or_else(|e| !e.use_stderr(), |all| all.no_defaults) {
             ui::writer::err(&say::usage_of(&BCMR, &say::no_defaults_are(env.config_file.as_deref(), verb)));

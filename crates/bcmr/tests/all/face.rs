@@ -292,10 +292,6 @@ fn what_is_typed_counts_more_than_defaults() {
         ("'--retries=3', '--compress=none'", "copy", "S S"),
         ("'--retries=3', '--bwlimit=1M'", "sync", "S S"),
         ("'--port=22', '--no-clobber'", "move", "OLD NEW"),
-        // What clap has as conflicts, and what needs something that nobody says.
-        ("'-C', '--no-clobber'", "copy -s", "OLD NEW"),
-        ("'--trash'", "sync --backup-dir=kept", "S S"),
-        ("'--keep=7d', '--stats'", "sync", "S S"),
     ];
     for (defaults, line, want) in rows {
         let tmp = Tmp::new();
@@ -330,8 +326,15 @@ fn what_is_typed_counts_more_than_defaults() {
     };
     configured("'--retries=3'", &["copy", "--compress=none", "s/f", "x"]).code(2).says("--compress");
     configured("'-i', '-u'", &["copy", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
-    // A dry run does not become a run.
-    configured("'-vn'", &["copy", "--mkpath", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
+    // A default that is not wanted together with what is typed is not left out: it may be what protects.
+    for (defaults, words) in [
+        ("'-vn'", &["copy", "--mkpath", "s/f", "x"][..]),
+        ("'-iT'", &["copy", "-t", "s", "s/f"]),
+        ("'-C'", &["copy", "-s", "s/f", "x"]),
+    ] {
+        let ran = configured(defaults, words).code(2);
+        ran.says("the defaults of copy").says("--no-defaults leaves them out");
+    }
     configured("'-C', '-s'", &["copy", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
     configured("'-C'", &["copy", "--direct-io", "s/f", "x"]).code(2).says("--no-defaults leaves them out");
     // What makes no sense as it was typed is not the configuration's.

@@ -2,15 +2,13 @@
 //!
 //! Must not know where defaults are written down, nor what any option does.
 
+use super::Command;
 use super::collide::TypedCollide;
 use super::connection::{ConnectArgs, RemoteArgs};
 use super::words::wants_next;
-use super::{Cli, Command, parse};
-use crate::env::Env;
 use crate::names;
 use crate::usage::Usage;
-use clap::error::ErrorKind;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::Path;
 
 /// Refuses an option without its value, which would take the first word that is typed for it.
@@ -26,42 +24,6 @@ pub fn whole(verb: &str, words: &[String]) -> Result<(), Usage> {
     };
     let said = format!("{} among the defaults of {verb} lacks its value", names::quoted(Path::new(word)));
     Err(Usage::new(said).or("a value stands in the same word as its option: --jobs=4"))
-}
-
-/// Reads what was typed with defaults before it. Those that clap says do not go with what was typed, or want what neither says,
-/// are left out, and are none of `env` any more. `-n` is none of these.
-///
-/// # Errors
-/// As [`parse`].
-pub fn read(env: &mut Env, words: &[String]) -> Result<Cli, clap::Error> {
-    env.defaults = words.iter().map(OsString::from).collect();
-    loop {
-        let e = match parse(env.whole_line()) {
-            Err(e)
-                if matches!(e.kind(), ErrorKind::ArgumentConflict | ErrorKind::MissingRequiredArgument) =>
-            {
-                e
-            }
-            done => return done,
-        };
-        let is_at_fault = |word: &OsString| {
-            let alone = Env { defaults: vec![word.clone()], ..env.clone() };
-            parse(alone.whole_line()).is_err_and(|own| own.kind() == e.kind())
-        };
-        // A dry run does not become a run.
-        let is_dry = |word: &OsString| {
-            let verb = env.line.iter().take(2).cloned();
-            let alone = parse(verb.chain([word.clone(), "a".into(), "b".into()]));
-            alone.is_ok_and(|it| it.command.is_dry_run())
-        };
-        let holds = |word: &&OsString| !is_at_fault(word) || is_dry(word);
-        let kept: Vec<OsString> = env.defaults.iter().filter(holds).cloned().collect();
-        // Among themselves they make no sense.
-        if kept.len() == env.defaults.len() {
-            return Err(e);
-        }
-        env.defaults = kept;
-    }
 }
 
 /// Takes back from a command with defaults what its words as they were `typed` are against, and what has a meaning only

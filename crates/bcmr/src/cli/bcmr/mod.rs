@@ -336,17 +336,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it is only told what would be done.
-    pub fn is_dry_run(&self) -> bool {
-        match self {
-            Command::Copy(a) => a.collide.dry_run,
-            Command::Move(a) => a.collide.dry_run,
-            Command::Sync(a) => a.dry_run,
-            Command::Remove(a) => a.dry_run,
-            _ => false,
-        }
-    }
-
     /// Whether a plan says with which options it is done.
     pub fn is_planned(&self) -> bool {
         matches!(self, Command::Sync(a) if a.apply.is_some())
