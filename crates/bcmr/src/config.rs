@@ -159,7 +159,7 @@ fn retries<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> 
 
 fn within<T: TryFrom<i64>>(Number(number): Number, range: RangeInclusive<i64>) -> Result<T, String> {
     let (least, most) = (*range.start(), *range.end());
-    let number_in = Some(number).filter(|number| range.contains(number));
+    let number_in = i64::try_from(number).ok().filter(|number| range.contains(number));
     number_in
         .and_then(|number| T::try_from(number).ok())
         .ok_or(format!("{number} is not in {least}..={most}"))
@@ -226,7 +226,7 @@ impl<'de> Deserialize<'de> for Words {
 }
 
 /// A whole number, as far as a file may say one.
-struct Number(i64);
+struct Number(i128);
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Number, D::Error> {
@@ -237,7 +237,16 @@ impl<'de> Deserialize<'de> for Number {
                 f.write_str("a whole number")
             }
             fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Number, E> {
+                self.visit_i128(number.into())
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Number, E> {
+                self.visit_i128(number.into())
+            }
+            fn visit_i128<E: serde::de::Error>(self, number: i128) -> Result<Number, E> {
                 Ok(Number(number))
+            }
+            fn visit_u128<E: serde::de::Error>(self, number: u128) -> Result<Number, E> {
+                Ok(Number(i128::try_from(number).unwrap_or(i128::MAX)))
             }
         }
         from.deserialize_any(Whole)
@@ -412,6 +421,7 @@ mod tests {
             ("parallel = 0\n", 1, "0 is not in 1..=64"),
             ("[host.a]\n\nretries = 1001\n", 3, "1001 is not in 0..=1000"),
             ("retries = -1\n", 1, "-1 is not in"),
+            ("parallel = 99999999999999999999\n", 1, "99999999999999999999 is not in 1..=64"),
             ("retries = 1.5\n", 1, "a whole number"),
             ("ssh = ''\n", 1, "ssh names no command"),
             ("ssh = []\n", 1, "ssh names no command"),
