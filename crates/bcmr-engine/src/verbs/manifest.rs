@@ -322,7 +322,9 @@ pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summ
                 Err(e) => return tally.fail(Error::os(Op::ReadManifest, &request.file, e)),
             };
             match parse(&line) {
-                Ok((names, _)) if leaves_out(&filter, &names) => {}
+                Ok((names, _)) if leaves_out(&filter, &names) => {
+                    tally.kept.fetch_add(1, Relaxed);
+                }
                 Ok((names, hash)) => one(&root, &names, &hash, &request.dir, &tally),
                 Err(why) => {
                     let note = Reason::Line.about(number).about(why);

@@ -1272,13 +1272,19 @@ fn found(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
     parts.join(", ")
 }
 
-/// The last line of `check --manifest`.
-pub fn unlike_manifest(missing: u64, differ: u64) -> String {
-    match (missing, differ) {
-        (0, 0) => "everything is as the manifest says".to_owned(),
-        (n, 0) => format!("{n} missing"),
-        (0, n) => format!("{n} different"),
-        (m, n) => format!("{m} missing, {n} different"),
+/// The last line of `check --manifest`; `kept` is how many of its names filters left out.
+pub fn unlike_manifest(missing: u64, differ: u64, kept: u64) -> String {
+    let found = match (missing, differ, kept) {
+        (0, 0, 0) => "everything is as the manifest says".to_owned(),
+        (0, 0, _) => "everything else is as the manifest says".to_owned(),
+        (n, 0, _) => format!("{n} missing"),
+        (0, n, _) => format!("{n} different"),
+        (m, n, _) => format!("{m} missing, {n} different"),
+    };
+    match kept {
+        0 => found,
+        1 => format!("1 name left out by filters; {found}"),
+        n => format!("{n} names left out by filters; {found}"),
     }
 }
 

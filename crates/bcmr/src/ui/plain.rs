@@ -204,7 +204,7 @@ impl Plain {
         if !show.quiet {
             self.fold(show, out);
             out.line(&if show.manifest {
-                say::unlike_manifest(self.add.0, self.differ)
+                say::unlike_manifest(self.add.0, self.differ, s.kept)
             } else if show.verb == Verb::Finish {
                 say::differences_of_plan(s.differences)
             } else {

@@ -362,6 +362,30 @@ fn what_is_typed_counts_more_than_defaults() {
     configured("'-eo', '-V'", &["copy", "s/f", "x"]).ok();
 }
 
+/// Which names of a manifest are compared is said where it is named: filters that are defaults are about trees.
+#[test]
+fn a_manifest_is_compared_without_filters_of_defaults() {
+    let tmp = Tmp::new();
+    tmp.file("s/a", "A");
+    tmp.file("s/b.o", "B");
+    bcmr(["copy", "-r", "--manifest", "sums", "s/.", "d"]).cwd(tmp.path()).run().ok();
+    tmp.file("d/b.o", "damaged");
+    for defaults in
+        ["'--exclude=*.o'", "'--gitignore'", "'--newer=@1', '--max-size=1'", "'--exclude-from=none'"]
+    {
+        tmp.file("config/bcmr/config.toml", format!("[defaults]\ncheck = [{defaults}]\n"));
+        let check = |flags: &[&str]| {
+            let mut line = bcmr([&["check"], flags, &["--manifest", "sums", "d"]].concat()).cwd(tmp.path());
+            line.0.env("XDG_CONFIG_HOME", tmp.p("config"));
+            line.run()
+        };
+        let ran = check(&[]).code(1);
+        assert!(ran.out.contains("1 different") && !ran.out.contains("left out"), "{defaults}: {ran:?}");
+        check(&["-e", "b.o"]).ok();
+        check(&["--max-size=9"]).code(2).says("--max-size is about files of a source");
+    }
+}
+
 /// Defaults of a copy are in the command that proves it, and those of a check are not.
 #[test]
 fn the_proof_of_a_copy_with_defaults() {

@@ -336,6 +336,15 @@ fn checking_goes_by_the_filter() {
     ] {
         exits(&run(t.path(), format!("check {flags} --manifest sums dst").replace("  ", " ").as_str()), code);
     }
+    for (flags, said) in [
+        ("-e *.log", "2 names left out by filters; everything else is as the manifest says"),
+        ("-e /b.log", "1 name left out by filters; 1 different"),
+    ] {
+        let told = text(&run(t.path(), &format!("check {flags} --manifest sums dst")));
+        assert!(told.contains(said), "{told}");
+        let told = text(&run(t.path(), &format!("check {flags} --json --manifest sums dst")));
+        assert!(told.contains(&format!("\"kept\":{}", &said[..1])), "{told}");
+    }
     for flag in ["--gitignore", "--bcmrignore", "--max-size 1", "--min-size 1", "--newer @1", "--older @1"] {
         let out = run(t.path(), &format!("check {flag} --manifest sums dst"));
         exits(&out, 2);

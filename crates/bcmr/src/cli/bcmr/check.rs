@@ -43,7 +43,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub quick: bool,
     /// Prove that what FILE says (as copy --manifest or b3sum wrote it; - is standard input) holds below DIR; -e and its sisters
-    /// leave names out, against their paths below DIR
+    /// leave names out, against their paths below DIR; where they are defaults, they do not
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub manifest: Option<PathBuf>,
     /// Tell what only the destination has (the default)

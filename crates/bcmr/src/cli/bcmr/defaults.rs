@@ -44,6 +44,10 @@ pub fn yield_to(typed: &Command, command: &mut Command) {
         }
         (Command::Check(typed), Command::Check(all)) => {
             connection((&typed.connect, None), &mut all.connect);
+            // Defaults are about trees that are copied; a manifest that is named is about all that it says.
+            if typed.manifest.is_some() {
+                all.filters = typed.filters.clone();
+            }
             let (typed, all) = (&typed.as_copy, &mut all.as_copy);
             let said = TypedCollide::new(false, false, typed.no_clobber, &typed.update);
             said.holds(&mut false, &mut all.no_clobber, &mut all.update);

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What takes part")]
 pub struct FilterArgs {
     #[command(flatten)]
@@ -56,7 +56,7 @@ impl Columns for FilterArgs {
 }
 
 // What a file itself is, whatever it is called. A `///` here would become the commands' own sentence.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What takes part")]
 pub struct BoundsArgs {
     /// Leave out files of more than SIZE bytes (1M is 1 MiB); directories and links stay

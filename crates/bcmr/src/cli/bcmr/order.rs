@@ -4,7 +4,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 
 /// What follows from where options stood. It is flattened into their group before all of them: as they are read, their places
 /// are gone.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct InOrder<T>(pub T);
 
 /// Reads the places of the options that it knows.
