@@ -45,6 +45,8 @@ pub struct Env {
     pub now: i64,
     /// `HOME`; where that says nothing, the directory we were started in, which is where sshd puts people.
     pub home: PathBuf,
+    /// `HOME` alone, where that is an absolute path.
+    pub own_home: Option<PathBuf>,
     /// `bcmr/config.toml` in `XDG_CONFIG_HOME`, or in `~/.config`.
     pub config_file: Option<PathBuf>,
     /// `bcmr` in `XDG_CACHE_HOME`, or in `~/.cache`.
@@ -116,6 +118,7 @@ impl Env {
             ignored_signals: ignored_signals(),
             now: now(),
             home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
+            own_home: home.clone(),
             config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
             cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
             state_dir: place("XDG_STATE_HOME", ".local/state").map(|dir| dir.join("bcmr")),

@@ -64,7 +64,12 @@ pub fn run(env: &Env) -> u8 {
         alone = Some((typed.command, env.line.clone()));
     }
     let settle = |command: &mut bcmr::Command, line: &mut [OsString]| {
-        let expanded = bcmr::places::expand(command, (config.places(), &env.home), line, &commands::is_here);
+        let expanded = bcmr::places::expand(
+            command,
+            (config.places(), env.own_home.as_deref()),
+            line,
+            &commands::is_here,
+        );
         expanded.and_then(|()| commands::settle(command, env.now))
     };
     let mut line = env.line.clone();

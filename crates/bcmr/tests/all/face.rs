@@ -386,6 +386,25 @@ fn a_manifest_is_compared_without_filters_of_defaults() {
     }
 }
 
+/// A place below the home directory is nowhere where that is not known; the current directory is another.
+#[test]
+fn a_place_below_no_home_is_refused() {
+    let tmp = Tmp::new();
+    tmp.file("s", "S");
+    tmp.file("config/bcmr/config.toml", "[places]\nbk = '~/bk'\n");
+    for home in [None, Some(""), Some("rel")] {
+        let mut line = bcmr(["copy", "s", "@bk"]).cwd(tmp.path());
+        line.0.env("XDG_CONFIG_HOME", tmp.p("config")).env_remove("HOME");
+        line.0.envs(home.map(|home| ("HOME", home)));
+        line.run().code(2).says("HOME does not say where that is");
+    }
+    assert_eq!(names(tmp.path()), ["config", "s"]);
+    let mut line = bcmr(["copy", "s", "@bk"]).cwd(tmp.path());
+    line.0.env("XDG_CONFIG_HOME", tmp.p("config")).env("HOME", tmp.path());
+    line.run().ok();
+    assert_eq!(names(tmp.path()), ["bk", "config", "s"]);
+}
+
 /// Defaults of a copy are in the command that proves it, and those of a check are not.
 #[test]
 fn the_proof_of_a_copy_with_defaults() {

@@ -4,6 +4,7 @@
 
 use super::Command;
 use super::operands::{IsHere, Operands};
+use crate::address::{self, Operand};
 use crate::names;
 use crate::usage::Usage;
 use std::collections::BTreeMap;
@@ -27,22 +28,24 @@ fn is_place(word: &OsStr) -> bool {
 /// Puts what places stand for into the operands of `command`, and into the words of `line` that hints repeat.
 pub fn expand(
     command: &mut Command,
-    (places, home): (&BTreeMap<String, String>, &Path),
+    (places, home): (&BTreeMap<String, String>, Option<&Path>),
     line: &mut [OsString],
     is_here: IsHere<'_>,
 ) -> Result<(), Usage> {
     if let Command::Doctor(a) | Command::Deploy(a) = command {
-        if let Some(full) = full(Path::new(&a.host), places, home) {
+        if let Some(full) = full(Path::new(&a.host), places, home)? {
             // A place has a path; a host has none.
-            let is_url = full.as_bytes().starts_with(b"ssh://");
-            let end = full.as_bytes().iter().position(|b| *b == b':').filter(|_| !is_url);
-            let host = full.as_bytes().get(..end.unwrap_or(full.len())).unwrap_or_default();
-            a.host = OsString::from_vec(host.to_vec());
+            a.host = match address::parse(Path::new(&full))? {
+                Operand::There(there) if !address::is_url(Path::new(&full)) => {
+                    address::machine(&there).into()
+                }
+                _ => full,
+            };
         }
         return Ok(());
     }
     for path in operands(command).into_iter().filter(|path| is_place(path.as_os_str())) {
-        let Some(full) = full(path, places, home) else {
+        let Some(full) = full(path, places, home)? else {
             if is_here(path) {
                 continue;
             }
@@ -99,14 +102,28 @@ fn of(operands: &mut Operands) -> Vec<&mut PathBuf> {
 }
 
 /// What `@name/rest` stands for, if there is such a place.
-fn full(path: &Path, places: &BTreeMap<String, String>, home: &Path) -> Option<OsString> {
-    let bytes = path.as_os_str().as_bytes().strip_prefix(b"@")?;
-    let end = bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len());
-    let place = places.get(std::str::from_utf8(bytes.get(..end)?).ok()?)?;
-    let rest = bytes.get(end..)?;
+///
+/// # Errors
+/// It is below the home directory, and nothing says which that is.
+fn full(
+    path: &Path,
+    places: &BTreeMap<String, String>,
+    home: Option<&Path>,
+) -> Result<Option<OsString>, Usage> {
+    let Some((place, rest)) = place(path.as_os_str().as_bytes(), places) else { return Ok(None) };
     let mut full = match place.strip_prefix('~') {
-        Some(below) => [home.as_os_str().as_bytes(), below.as_bytes()].concat(),
-        None => place.clone().into_bytes(),
+        Some(below) => {
+            let home = home.ok_or_else(|| {
+                let said = format!(
+                    "{} is {}, and HOME does not say where that is",
+                    names::quoted(path),
+                    names::quoted(Path::new(place))
+                );
+                Usage::new(said).or("set HOME to an absolute path, or have the place begin with /")
+            })?;
+            [home.as_os_str().as_bytes(), below.as_bytes()].concat()
+        }
+        None => place.as_bytes().to_vec(),
     };
     if !rest.is_empty() {
         let name = rest.iter().position(|b| *b != b'/').unwrap_or(rest.len());
@@ -115,9 +132,17 @@ fn full(path: &Path, places: &BTreeMap<String, String>, home: &Path) -> Option<O
         if !full.ends_with(b"/") && !full.ends_with(b":") {
             full.push(b'/');
         }
-        full.extend_from_slice(rest.get(name..)?);
+        full.extend_from_slice(rest.get(name..).unwrap_or_default());
     }
-    Some(OsString::from_vec(full))
+    Ok(Some(OsString::from_vec(full)))
+}
+
+/// The place that a word names, and what stands behind that.
+fn place<'p, 'w>(word: &'w [u8], places: &'p BTreeMap<String, String>) -> Option<(&'p str, &'w [u8])> {
+    let word = word.strip_prefix(b"@")?;
+    let end = word.iter().position(|b| *b == b'/').unwrap_or(word.len());
+    let place = places.get(std::str::from_utf8(word.get(..end)?).ok()?)?;
+    Some((place, word.get(end..)?))
 }
 
 #[cfg(test)]
@@ -154,10 +179,31 @@ mod tests {
             ("nas", None),
         ] {
             assert_eq!(
-                full(Path::new(typed), &places, Path::new("/home/me")).as_deref(),
+                full(Path::new(typed), &places, Some(Path::new("/home/me"))).unwrap().as_deref(),
                 want.map(OsStr::new),
                 "{typed}"
             );
+        }
+        for (typed, is_refused) in [("@own", true), ("@all/x", true), ("@nas", false), ("@nass", false)] {
+            assert_eq!(full(Path::new(typed), &places, None).is_err(), is_refused, "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_place_names_a_host() {
+        for (place, want) in [
+            ("h:/srv", "h"),
+            ("me@h:a", "me@h"),
+            ("[::1]:a", "[::1]"),
+            ("me@[::1]:a", "me@[::1]"),
+            ("ssh://h:22/a", "ssh://h:22/a"),
+        ] {
+            let places: BTreeMap<String, String> = [("v".to_owned(), place.to_owned())].into();
+            let mut doctor = super::super::parse(["bcmr", "doctor", "@v"]).unwrap().command;
+            expand(&mut doctor, (&places, None), &mut [], &|_| false).unwrap();
+            let Command::Doctor(host) = doctor else { panic!("{doctor:?}") };
+            assert_eq!(host.host, want);
+            assert!(address::parse_host(&host.host).is_ok(), "{want}");
         }
     }
 
@@ -167,7 +213,7 @@ mod tests {
         let expanded = |typed: &str, here: bool| {
             let mut line: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
             let mut command = super::super::parse(&line).unwrap().command;
-            expand(&mut command, (&places, Path::new("/home/me")), &mut line, &|_| here)
+            expand(&mut command, (&places, Some(Path::new("/home/me"))), &mut line, &|_| here)
                 .map(|()| line.join(OsStr::new(" ")))
         };
         assert_eq!(expanded("bcmr copy -r a @nas/b", false).unwrap(), "bcmr copy -r a h:/srv/b");
@@ -191,7 +237,7 @@ mod tests {
         assert_eq!(expanded("bcmr copy a @types", true).unwrap(), "bcmr copy a @types");
         assert!(expanded("bcmr copy a @typo", false).is_err());
         let mut doctor = super::super::parse(["bcmr", "doctor", "@nas"]).unwrap().command;
-        expand(&mut doctor, (&places, Path::new("/home/me")), &mut [], &|_| false).unwrap();
+        expand(&mut doctor, (&places, Some(Path::new("/home/me"))), &mut [], &|_| false).unwrap();
         let Command::Doctor(host) = doctor else { panic!("{doctor:?}") };
         assert_eq!(host.host, "h");
     }

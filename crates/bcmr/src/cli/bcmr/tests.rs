@@ -263,6 +263,7 @@ fn env() -> Env {
         ignored_signals: 0,
         now: 0,
         home: "/home/me".into(),
+        own_home: Some("/home/me".into()),
         config_file: None,
         cache_dir: Some("/home/me/.cache/bcmr".into()),
         state_dir: None,
