@@ -5,8 +5,8 @@ use crate::cli::bcmr::connection::{ConnectArgs, Reach, RemoteArgs, no_connection
 use crate::cli::bcmr::plan::{self, FinishArgs, PlanArgs, ShardArgs};
 use crate::env::Env;
 use crate::say::{self, plan as words, slurm};
-use crate::show::{Show, Verb};
-use crate::ui::{self, Start};
+use crate::show::Verb;
+use crate::ui::{self, Drawing, Start};
 use crate::usage::Usage;
 use bcmr_engine::control;
 use bcmr_engine::error::Error;
@@ -19,14 +19,6 @@ use std::path::{Path, PathBuf};
 
 fn start<'a>(sources: &'a [PathBuf], destination: Option<&'a Path>, jobs: usize) -> Start<'a> {
     Start { sources, destination, jobs, measure: None, by_scp: None }
-}
-
-/// Prints what was asked for behind a run that went well.
-fn told(show: &Show, exit: u8, text: Option<String>) -> u8 {
-    match text {
-        Some(text) if exit == 0 && !show.json && !show.quiet => super::verb::print(&text),
-        _ => exit,
-    }
 }
 
 /// How to get to the other machine of a plan, where there is one.
@@ -77,10 +69,10 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
         Some(FarEnd::Destination(to)) => shown = remote::written(to),
         None => {}
     }
-    let mut made = None;
+    let out = request.out.clone();
     let destination = (verb != PlanVerb::Remove).then_some(&*shown);
     let start = start(&sources, destination, request.policy.jobs);
-    let exit = ui::run(&show, start, |watch| {
+    let run = |watch: Watch<'_>| {
         super::verb::tell_mistakable(args.source.iter().chain(&args.destination), watch);
         let plan = with_machine(there.as_ref().map(FarEnd::address).zip(reach.as_ref()), watch, |way| {
             request.there = there.clone().zip(way);
@@ -88,17 +80,16 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
         })?;
         // The counts are of what is to be done: the line about what was done would be wrong.
         let summary = Summary { cancelled: plan.summary.cancelled, ..Summary::default() };
-        made = Some(plan);
-        Ok(summary)
-    });
-    let mut text = made.as_ref().map(|made| words::planned(&request.out, made));
-    if let (Some(dir), Some(made), Some(text), 0) = (&slurm, &made, &mut text, exit) {
-        if let Err(exit) = write_scripts(&request.out, dir, made.shards) {
-            return exit;
+        Ok((summary, plan))
+    };
+    ui::run_then(Drawing::AtOnce, &show, start, run, |made| {
+        let mut text = words::planned(&out, &made);
+        if let Some(dir) = &slurm {
+            write_scripts(&out, dir, made.shards)?;
+            text.push_str(&slurm::submit(dir));
         }
-        text.push_str(&slurm::submit(dir));
-    }
-    told(&show, exit, text)
+        Ok(text)
+    })
 }
 
 /// Writes what Slurm runs into `dir`, which is made if it is not there.
@@ -158,17 +149,18 @@ pub fn finish(args: &FinishArgs, env: &Env) -> u8 {
         Ok(reach) => reach,
         Err(u) => return super::verb::usage(Verb::Finish, &u),
     };
-    let mut root = None;
-    let exit = ui::run(&show, start(&sources, None, 1), |watch| {
+    let run = |watch: Watch<'_>| {
         let finished = with_machine(to.zip(reach.as_ref()), watch, |way| {
             request.way = way;
             bcmr_engine::plan::finish(&request, watch)
         })?;
         // Only a copy has one.
-        root = Some(finished.root).filter(|root| *root != [0; 32]);
-        Ok(finished.summary)
-    });
-    told(&show, exit, root.map(|root| words::finished(&root)))
+        let root = Some(finished.root).filter(|root| *root != [0; 32]);
+        Ok((finished.summary, root))
+    };
+    ui::run_then(Drawing::AtOnce, &show, start(&sources, None, 1), run, |root| {
+        Ok(root.map(|root| words::finished(&root)).unwrap_or_default())
+    })
 }
 
 fn status(path: &Path) -> u8 {

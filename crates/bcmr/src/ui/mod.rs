@@ -81,6 +81,22 @@ pub fn run_from<F>(drawing: Drawing, show: &Show, start: Start<'_>, verb: F) -> 
 where
     F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
 {
+    let silent = |watch: Watch<'_>| verb(watch).map(|summary| (summary, ()));
+    run_then(drawing, show, start, silent, |()| Ok(String::new()))
+}
+
+/// The same of a verb that finds something. What `words` says of that is printed behind a run that went well, but for machines and
+/// where nothing is to be told; an exit code instead of words has been told of.
+pub fn run_then<F, T>(
+    drawing: Drawing,
+    show: &Show,
+    start: Start<'_>,
+    verb: F,
+    words: impl FnOnce(T) -> Result<String, u8>,
+) -> u8
+where
+    F: FnOnce(Watch<'_>) -> Result<(Summary, T), Error>,
+{
     let ui = Ui::new(show, start.by_scp);
     if show.json {
         let line = json::start(show.verb, show.dry_run, start.sources, start.destination, start.jobs);
@@ -106,7 +122,16 @@ where
         }
         verb(Watch { front: &shown, progress: &ui.progress, cancel: &ui.cancel, items })
     });
-    ui.finish(result, page)
+    let (result, found) = match result {
+        Ok((summary, found)) => (Ok(summary), Some(found)),
+        Err(e) => (Err(e), None),
+    };
+    let exit = ui.finish(result, page);
+    match found.filter(|_| exit == show.voice.exits.done).map(words) {
+        Some(Ok(text)) => ui.print(&text),
+        Some(Err(exit)) => exit,
+        None => exit,
+    }
 }
 
 /// A run that is shown: its front, and the drawing thread, once there is one.
@@ -467,7 +492,7 @@ impl<'a> Ui<'a> {
             Err(e) if self.comes_of_a_stop(&e) => Ok(Summary { cancelled: true, ..Summary::default() }),
             other => other,
         };
-        let (summary, mut exit) = match result {
+        let (summary, exit) = match result {
             Ok(mut summary) => {
                 summary.cancelled |= self.unanswered.load(Ordering::Relaxed);
                 let mut exit = say::exit_code(&show.voice.exits, show.verb, &summary, self.signals.stop());
@@ -509,13 +534,30 @@ impl<'a> Ui<'a> {
             let carrier = self.is_by_scp().then_some("scp");
             screen.out.line(&json::summary(show.verb, &summary, took, exit, carrier));
         }
+        self.end_output(screen, exit)
+    }
+
+    /// Prints what was asked for behind a run that went well, and returns the exit code.
+    fn print(&self, text: &str) -> u8 {
+        let screen = &mut *self.screen();
+        if !self.show.json && !self.show.quiet {
+            screen.out.raw(text);
+        }
+        self.end_output(screen, self.show.voice.exits.done)
+    }
+
+    /// Everything gathered goes out. The exit code, which says where that failed.
+    fn end_output(&self, screen: &mut Screen, mut exit: u8) -> u8 {
+        let show = self.show;
         if let Some(e) = screen.out.finish() {
             screen.err.line(&say::output_error(show.voice, &e));
             exit = say::exit_without_output(&show.voice.exits, show.verb, exit);
         }
         match self.signals.stop() {
             // The signal has cut short what was told, whatever was done by then.
-            Some(signal) if screen.out.gave_up() => show.voice.exits.signal.saturating_add(signal),
+            Some(signal) if screen.out.gave_up() || screen.err.gave_up() => {
+                show.voice.exits.signal.saturating_add(signal)
+            }
             _ => exit,
         }
     }

@@ -33,6 +33,8 @@ pub struct Sink {
     error: Option<io::Error>,
     /// `None`: a signal ends this process by itself.
     stop: Option<Stop>,
+    /// It never makes a writer wait for a reader.
+    is_file: bool,
     gave_up: bool,
 }
 
@@ -49,12 +51,14 @@ impl Sink {
 
     fn of(fd: BorrowedFd<'static>, eager: bool) -> Sink {
         let (buffer, closed, error) = (Vec::new(), false, None);
-        Sink { fd, buffer, eager, closed, error, stop: None, gave_up: false }
+        Sink { fd, buffer, eager, closed, error, stop: None, is_file: false, gave_up: false }
     }
 
     /// Its reader is not waited for any more once `stop` is set.
     pub fn until(self, stop: &Stop) -> Sink {
-        Sink { stop: Some(Arc::clone(stop)), ..self }
+        let is_file = rustix::fs::fstat(self.fd)
+            .is_ok_and(|told| rustix::fs::FileType::from_raw_mode(told.st_mode).is_file());
+        Sink { stop: Some(Arc::clone(stop)), is_file, ..self }
     }
 
     /// Whether something was lost because the run was to stop and its reader took nothing.
@@ -110,8 +114,9 @@ impl Sink {
     fn write_all(&self, mut bytes: &[u8]) -> Result<bool, Errno> {
         while !bytes.is_empty() {
             let most = match self.stop {
+                Some(_) if self.is_file => bytes.len(),
                 Some(_) if !self.has_room()? => return Ok(false),
-                Some(_) => bytes.len().min(AT_ONCE_BYTES),
+                Some(_) => piece(bytes),
                 None => bytes.len(),
             };
             match rustix::io::write(self.fd, bytes.get(..most).unwrap_or(bytes)) {
@@ -153,6 +158,13 @@ impl Sink {
     }
 }
 
+/// How many of `bytes` are written at once where their reader may be slow: whole lines, as what another thread or process writes
+/// meanwhile stands between two pieces. Only a line that is longer than that is cut.
+fn piece(bytes: &[u8]) -> usize {
+    let Some((most, _)) = bytes.split_at_checked(AT_ONCE_BYTES) else { return bytes.len() };
+    most.iter().rposition(|byte| *byte == b'\n').map_or(AT_ONCE_BYTES, |end| end + 1)
+}
+
 /// Writes text to standard output; an error when that fails although there is a reader.
 pub fn out(text: &str) -> Result<(), io::Error> {
     let mut sink = Sink::stdout(false);
@@ -168,4 +180,27 @@ pub fn err(text: &str) {
 /// Writes bytes, whole lines, to standard error, as far as that can be.
 pub fn err_bytes(bytes: &[u8]) {
     Sink::stderr().part(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end_with_lines() {
+        let lines = |lengths: &[usize]| {
+            let line = |length: &usize| [vec![b'x'; *length], vec![b'\n']].concat();
+            lengths.iter().flat_map(line).collect::<Vec<u8>>()
+        };
+        for (lengths, want) in [
+            (&[10][..], 11),
+            (&[AT_ONCE_BYTES - 1], AT_ONCE_BYTES),
+            (&[AT_ONCE_BYTES], AT_ONCE_BYTES),
+            (&[10, AT_ONCE_BYTES], 11),
+            (&[AT_ONCE_BYTES - 1, 10], AT_ONCE_BYTES),
+            (&[2 * AT_ONCE_BYTES, 10], AT_ONCE_BYTES),
+        ] {
+            assert_eq!(piece(&lines(lengths)), want, "{lengths:?}");
+        }
+    }
 }

@@ -308,6 +308,35 @@ fn output_that_nobody_reads_is_given_up_at_the_first_signal() {
     }
 }
 
+/// What a verb prints when all is done is given up too, and with it what is lost on standard error alone.
+#[test]
+fn last_words_that_nobody_reads_are_given_up_at_the_first_signal() {
+    let tmp = Tmp::new();
+    tmp.file("s/a", "A");
+    for (words, made, on_err) in [
+        ("plan s d --out p", "p/plan", false),
+        ("shard p 0 -v", "p/results/0", true),
+        ("finish p", "p/receipt", false),
+    ] {
+        let (mut read, write) = full_pipe();
+        let mut line = bcmr(words.split(' ')).cwd(tmp.path());
+        if on_err {
+            line.0.stderr(write)
+        } else {
+            line.0.stdout(write)
+        };
+        let mut waiting = line.start();
+        assert!(within(60, || catches_signals(waiting.pid()) && tmp.p(made).exists()), "{words}");
+        assert!(!waiting.is_over(), "{words}");
+        waiting.signal(rustix::process::Signal::TERM);
+        let ran = waiting.wait();
+        assert_eq!(ran.code, 143, "{words}: {ran:?}");
+        let mut told = Vec::new();
+        std::io::Read::read_to_end(&mut read, &mut told).unwrap();
+        assert!(told.iter().all(|byte| *byte == b' '), "{words}");
+    }
+}
+
 /// A reader that is late gets all.
 #[test]
 fn output_waits_for_a_slow_reader() {
