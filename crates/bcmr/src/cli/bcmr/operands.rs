@@ -114,14 +114,14 @@ impl Places {
         matches!(self, Places::Put { .. } | Places::Between { .. })
     }
 
-    /// Whether the machine that it goes to sees if the destination is a directory.
+    /// Whether the machine that it goes to sees if the destination is a directory. For several sources it must be one.
     pub fn guessed_there(&self) -> bool {
-        match self {
-            Places::Put { target, .. } | Places::Between { target, .. } => {
-                matches!(target(PathBuf::new()), Target::Guess(_))
-            }
-            Places::Here | Places::Get { .. } => false,
-        }
+        let (sources, target) = match self {
+            Places::Put { sources, target, .. } => (sources.len(), target),
+            Places::Between { from, target, .. } => (from.len(), target),
+            Places::Here | Places::Get { .. } => return false,
+        };
+        sources == 1 && matches!(target(PathBuf::new()), Target::Guess(_))
     }
 
     /// The other machine.
