@@ -10,6 +10,14 @@ pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// `getegid` and `getgroups`: whether this process has the rights of a group.
+#[must_use]
+pub fn is_in_group(group: u32) -> bool {
+    let is_it = |id: rustix::process::Gid| id.as_raw() == group;
+    is_it(rustix::process::getegid())
+        || rustix::process::getgroups().is_ok_and(|groups| groups.into_iter().any(is_it))
+}
+
 /// `getrandom`: fills `room` with bytes that cannot be guessed; waits, early at boot, until there are such.
 ///
 /// # Errors

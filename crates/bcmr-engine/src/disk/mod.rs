@@ -205,6 +205,8 @@ pub(crate) struct Job<'a, D: Files> {
     pub(crate) changed: bool,
     /// The file that is there is kept up to this many bytes, and the rest is added.
     pub(crate) append: Option<Append>,
+    /// The mode that it gets before anything is added.
+    pub(crate) narrow: Option<u32>,
     pub(crate) bytes: u64,
     pub(crate) rung: Option<Rung>,
     pub(crate) hash: Option<blake3::Hash>,
@@ -248,6 +250,7 @@ impl<'a, D: Files> Job<'a, D> {
             force: false,
             changed: false,
             append: None,
+            narrow: None,
             bytes: 0,
             rung: None,
             hash: None,

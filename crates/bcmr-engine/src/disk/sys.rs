@@ -24,6 +24,7 @@ use fastcopy::page_cache::{self, Cache};
 use fastcopy::read_write;
 use fastcopy::xattr::{Of, XattrBuffer};
 use fastcopy::{Rung, Rungs, Scratch, sync};
+use std::cell::Cell;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -634,13 +635,12 @@ fn make(
                 return Err(Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, note));
             }
             // L5: another user who may not read in the end what is written does not read it now. Where the mode cannot be set,
-            // sealing says so.
-            if info.kind == Kind::File
-                && let Some(narrow) = keep.narrowed(&info, &job.info)
-            {
-                let _told_when_sealed = meta::set_mode(&file, narrow);
-            }
-            if info.kind == Kind::File && job.append.is_none() {
+            // sealing says so. What is added to stays as it is until it is proved to be the source's beginning.
+            let mode = keep.narrowed(&info, &job.info).filter(|_| info.kind == Kind::File);
+            if job.append.is_some() {
+                job.narrow = mode;
+            } else if info.kind == Kind::File {
+                narrow(&file, mode);
                 meta::set_length(&file, 0).map_err(dest(Op::Truncate))?;
             }
             job.file = Some(file);
@@ -675,6 +675,11 @@ fn make(
     }
     job.staged = true;
     Ok(())
+}
+
+/// L5: sets the mode that a file gets before anything is written into it, if it gets one.
+fn narrow(file: &OwnedFd, mode: Option<u32>) {
+    let _told_when_sealed = mode.map(|mode| meta::set_mode(file, mode));
 }
 
 /// What is there stays, and is held open so that what was looked at gets its attributes. One that may not be read is known
@@ -781,6 +786,7 @@ impl Sys {
                         let whole = |from: u64, room: &mut [u8]| Ok(slice_at(first, from, room));
                         tee::begins_with(dst, at, &whole, &|| (how.observe)(0))?;
                     }
+                    narrow(dst, job.narrow);
                     read_write::write_full(dst, at, rest).map_err(dest(Op::AppendTo))?;
                     (how.observe)(job.bytes);
                     return Ok(());
@@ -790,7 +796,8 @@ impl Sys {
             Body::Wire(source) => {
                 job.rung = Some(Rung::ReadWrite);
                 if let Some(append) = job.append {
-                    (job.bytes, job.hash) = append_from(*source, dst, append, job.info.size, how)?;
+                    (job.bytes, job.hash) =
+                        append_from(*source, dst, (append, job.narrow), job.info.size, how)?;
                 } else {
                     let (bytes, hash) = tee::receive(*source, &job.info, dst, how, stream, preallocate)?;
                     (job.bytes, job.hash) = (bytes, hash);
@@ -813,6 +820,7 @@ impl Sys {
                 };
                 tee::begins_with(dst, append.at, &read, &|| (how.observe)(0))?;
             }
+            narrow(dst, job.narrow);
             job.bytes = self.append(src, dst, append.at, job.info.size, how)?;
             job.hash = if how.hash { Some(tee::hash(src, &|_| (how.observe)(0))?) } else { None };
             job.rung = Some(Rung::ReadWrite);
@@ -902,7 +910,7 @@ fn slice_at(bytes: &[u8], at: u64, room: &mut [u8]) -> usize {
 fn append_from(
     source: &dyn Bytes,
     dst: &OwnedFd,
-    append: Append,
+    (append, mode): (Append, Option<u32>),
     size: u64,
     how: &Fill<'_>,
 ) -> Result<(u64, Option<blake3::Hash>), Fault> {
@@ -923,12 +931,16 @@ fn append_from(
     source.start(from).map_err(receive)?;
     (how.observe)(append.at);
     let read = |at: u64, room: &mut [u8]| source.read_at(at, room).map_err(receive);
+    let mode = Cell::new(mode);
     let put = |at: u64, piece: &[u8]| {
         let kept = append.at.saturating_sub(at).min(piece.len() as u64);
         let (there, new) = piece.split_at_checked(kept as usize).unwrap_or_default();
         if append.proved && kept > 0 {
             let source = |from: u64, room: &mut [u8]| Ok(slice_at(there, from - at, room));
             tee::begins_with_from(dst, at, at + kept, &source, &|| go_on(0))?;
+        }
+        if !new.is_empty() {
+            narrow(dst, mode.take());
         }
         read_write::write_full(dst, at + kept, new).map_err(dest(Op::AppendTo))?;
         if (how.observe)(new.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }

@@ -20,6 +20,7 @@ use crate::receiver::tree;
 use crate::tally::Tally;
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Time};
+use fastcopy::process::is_in_group;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -216,9 +217,16 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         if narrowed(&dst.info).is_some()
             && let Ok(now) = self.disk.info(&dst.dir)
             && let Some(mode) = narrowed(&now)
+            && self.keeps_setgid(&now)
         {
             let _told_when_sealed = self.disk.set_mode(&dst.dir, mode);
         }
+    }
+
+    /// Whether a directory whose mode is set still gives its group to what is made in it: of a group that the run is not in, the
+    /// kernel takes setgid away (chmod(2)).
+    fn keeps_setgid(&self, now: &Info) -> bool {
+        now.mode & 0o2000 == 0 || self.policy.me == 0 || is_in_group(now.gid)
     }
 
     /// A directory that was listed in `above` is not entered.

@@ -265,6 +265,27 @@ fn l5_a_directory_that_is_there_is_closed_before_anything_is_put_into_it() {
     }
 }
 
+/// What is made in a directory goes to its group also where who copies is not in it: setting the mode would end that.
+#[test]
+fn l5_a_directory_of_another_group_still_hands_its_group_down() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    tmp.file("s/a", "x");
+    tmp.file("s/sub/b", "x");
+    tmp.dir("d");
+    for dir in ["s", "s/sub"] {
+        chmod(&tmp.p(dir), 0o2755);
+    }
+    std::os::unix::fs::chown(tmp.p("d"), Some(NOBODY), Some(2000)).unwrap();
+    chmod(&tmp.p("d"), 0o2777);
+    let (s, d) = (tmp.p("s"), tmp.p("d"));
+    let words = ["copy", "-r", "--preserve=mode", "-T"].map(|word| o(word));
+    bcmr_as(NOBODY, &tmp, words.into_iter().chain([s.as_os_str(), d.as_os_str()])).run();
+    for path in ["a", "sub"] {
+        assert_eq!(std::fs::metadata(d.join(path)).unwrap().gid(), 2000, "{path}");
+    }
+}
+
 #[test]
 fn l5_a_file_that_is_there_is_closed_before_it_is_written_into_or_given_away() {
     needs!(has_tool("strace"), "needs strace");
@@ -282,6 +303,21 @@ fn l5_a_file_that_is_there_is_closed_before_it_is_written_into_or_given_away() {
     }
     calls("copy -p --inplace new old", &["/old>, 0600)", "/old>, 0)"]);
     assert_eq!((mode(&tmp.p("old")), std::fs::read(tmp.p("old")).unwrap()), (0o600, b"new".to_vec()));
+    // An append that is refused changes nothing.
+    chmod(&tmp.file("longer", "longer"), 0o600);
+    chmod(&tmp.file("other", "XXXX"), 0o666);
+    bcmr("copy -a -p longer other".split(' ')).cwd(tmp.path()).run().code(8);
+    assert_eq!((mode(&tmp.p("other")), std::fs::read(tmp.p("other")).unwrap()), (0o666, b"XXXX".to_vec()));
+    for (dir, file) in [(Dir::Put, "up"), (Dir::Get, "down")] {
+        let far = Far::pipe();
+        let there = tmp.file(file, "XXXX");
+        chmod(&there, 0o666);
+        dir.copy(&far, "-a -p", &tmp.p("longer"), &there).run().code(8);
+        assert_eq!((mode(&there), std::fs::read(&there).unwrap()), (0o666, b"XXXX".to_vec()), "{file}");
+        std::fs::write(&there, "long").unwrap();
+        dir.copy(&far, "-a -p", &tmp.p("longer"), &there).run().ok();
+        assert_eq!((mode(&there), std::fs::read(&there).unwrap()), (0o600, b"longer".to_vec()), "{file}");
+    }
     // The twin: what keeps its mode is written into as it is.
     let log = calls("copy --inplace new more", &["/more>, 0)"]);
     assert!(!log.contains("fchmod(") && mode(&tmp.p("more")) & 0o777 == 0o644, "{log}");
