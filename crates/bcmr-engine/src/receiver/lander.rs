@@ -573,8 +573,31 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     }
 
     /// Lands jobs and tells how it went. With `again`, those that deserve a second chance come back instead.
-    /// `threads` share a large file.
+    /// `threads` share a large file. What goes into a stream comes after the others, each by itself: who reads it may come late,
+    /// and read the next one only after it.
     pub(crate) fn land(
+        &self,
+        hand: &mut D::Hand,
+        pair: &Arc<Slot<S, D>>,
+        jobs: &mut Vec<Job<'_, D>>,
+        way: Way,
+        threads: usize,
+        again: bool,
+    ) -> Vec<Retry> {
+        if jobs.len() < 2 || !jobs.iter().any(Job::is_into_stream) {
+            return self.land_together(hand, pair, jobs, way, threads, again);
+        }
+        let (streams, others) = jobs.drain(..).partition(Job::is_into_stream);
+        *jobs = others;
+        let mut retries = self.land_together(hand, pair, jobs, way, threads, again);
+        for job in <Vec<Job<'_, D>>>::into_iter(streams) {
+            *jobs = vec![job];
+            retries.extend(self.land_together(hand, pair, jobs, way, threads, again));
+        }
+        retries
+    }
+
+    fn land_together(
         &self,
         hand: &mut D::Hand,
         pair: &Arc<Slot<S, D>>,

@@ -257,6 +257,31 @@ fn what_is_written_into_a_fifo_is_given_up_at_the_first_signal() {
     assert!(within(60, || servers(&far).is_empty()));
 }
 
+/// Two FIFOs are written into one after the other, as they are read, and what is no stream waits for neither.
+#[test]
+fn fifos_of_a_directory_are_written_one_after_the_other() {
+    let tmp = Tmp::new();
+    let far = Far::pipe();
+    for is_far in [false, true] {
+        let d = tmp.dir(format!("d{is_far}"));
+        for name in ["a", "b", "c"] {
+            tmp.file(format!("s/{name}"), name);
+        }
+        for name in ["a", "b"] {
+            mkfifo(&d.join(name));
+        }
+        let copying = match is_far {
+            false => bcmr(["copy", "-j1", "-rT", "--inplace"]).args([tmp.p("s"), d.clone()]).start(),
+            true => Dir::Put.copy(&far, "-rT --inplace", &tmp.p("s"), &d).start(),
+        };
+        assert!(within(60, || std::fs::read(d.join("c")).is_ok_and(|got| got == b"c")), "far: {is_far}");
+        for name in ["a", "b"] {
+            assert_eq!(std::fs::read_to_string(d.join(name)).unwrap(), name, "far: {is_far}");
+        }
+        copying.wait().ok();
+    }
+}
+
 /// A pipe that is full: nothing can be written into it until somebody reads.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (read, mut write) = std::io::pipe().unwrap();
@@ -272,6 +297,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 fn output_that_nobody_reads_is_given_up_at_the_first_signal() {
     for (words, to_both) in [
         ("copy --json -r s d", false),
+        ("copy big -", false),
         ("copy -rv s d", false),
         ("copy -rv s d", true),
         ("copy --json -r s d", true),
@@ -285,6 +311,7 @@ fn output_that_nobody_reads_is_given_up_at_the_first_signal() {
         for n in 0..1000 {
             tmp.file(format!("s/a name that is long enough to fill what lines are gathered in {n}"), "");
         }
+        tmp.file("big", noise(1, 5 << 20));
         let (mut read, write) = full_pipe();
         let mut line = bcmr(words.split(' ')).cwd(tmp.path());
         line.0.env("XDG_STATE_HOME", tmp.p("state"));
