@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::page_cache::{self, Cache};
@@ -225,14 +226,22 @@ pub fn write_full_as(fd: impl AsFd, off: u64, buf: &[u8], cache: Cache) -> io::R
 /// `write(fd, buf)` at the descriptor's own position until all of `buf` is written: for targets without positions,
 /// such as a pipe or a terminal.
 ///
-/// Where the descriptor does not block and there is no room (EAGAIN), room is waited for as long as `go_on` says so. Returns
-/// whether all was written.
+/// Where there is no room, it is waited for as long as `go_on` says so: where the descriptor does not block (EAGAIN), and in a
+/// pipe or a socket that does, as what blocks in the kernel asks nobody. Returns whether all was written.
 ///
 /// # Errors
 /// As [`write_full`].
 pub fn write_stream(fd: impl AsFd, mut buf: &[u8], go_on: &dyn Fn() -> bool) -> io::Result<bool> {
+    let waits = waits_for_a_reader(&fd)?;
     while !buf.is_empty() {
-        match rustix::io::write(&fd, buf) {
+        let room = if waits { room(&fd)? } else { buf.len() };
+        if room == 0 {
+            if go_on() {
+                continue;
+            }
+            return Ok(false);
+        }
+        match rustix::io::write(&fd, buf.get(..room).unwrap_or(buf)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => buf = &buf[n..],
             Err(Errno::INTR | Errno::AGAIN) if !go_on() => return Ok(false),
@@ -242,6 +251,29 @@ pub fn write_stream(fd: impl AsFd, mut buf: &[u8], go_on: &dyn Fn() -> bool) -> 
         }
     }
     Ok(true)
+}
+
+/// `fstat` and `fcntl(F_GETFL)`: whether writing may block until another process reads.
+fn waits_for_a_reader(fd: impl AsFd) -> io::Result<bool> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+    let waits = matches!(kind, FileType::Fifo | FileType::Socket);
+    Ok(waits && !rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::NONBLOCK))
+}
+
+/// `poll`, `ioctl(FIONREAD)` and `fcntl(F_GETPIPE_SZ)`: how many bytes one `write` takes now without blocking, if no other
+/// process writes; 0 after a while without room. A pipe with nothing in it takes as many as it holds. Of another is known that it
+/// takes the least that one writes at once ([pipe(7)](https://man7.org/linux/man-pages/man7/pipe.7.html)), once poll says so.
+fn room(fd: impl AsFd) -> io::Result<usize> {
+    if !poll::writable(fd.as_fd(), LOOK)? {
+        return Ok(0);
+    }
+    #[cfg(target_os = "linux")]
+    if let Ok(0) = rustix::io::ioctl_fionread(&fd)
+        && let Ok(bytes) = rustix::pipe::fcntl_getpipe_size(&fd)
+    {
+        return Ok(bytes);
+    }
+    Ok(rustix::pipe::PIPE_BUF)
 }
 
 /// `fallocate(fd, FALLOC_FL_KEEP_SIZE, off, len)`: blocks for a range, the visible length unchanged.
@@ -348,11 +380,23 @@ mod tests {
     #[test]
     fn a_pipe_that_is_full_is_waited_for_as_long_as_one_wants() {
         let (r, w) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        given_up_or_taken(&r, &w);
+    }
+
+    #[test]
+    fn a_pipe_that_blocks_is_waited_for_no_longer() {
+        let (r, w) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        // Each end has flags of its own.
+        rustix::fs::fcntl_setfl(&w, OFlags::empty()).unwrap();
+        given_up_or_taken(&r, &w);
+    }
+
+    fn given_up_or_taken(r: &impl AsFd, w: &impl AsFd) {
         let content: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
-        assert!(!write_stream(&w, &content, &|| false).unwrap(), "more than a pipe takes");
+        assert!(!write_stream(w, &content, &|| false).unwrap(), "more than a pipe takes");
         let (mut got, mut buf) = (Vec::new(), vec![0; 1 << 16]);
         let drain = |got: &mut Vec<u8>, buf: &mut [u8]| {
-            while let Ok(n @ 1..) = rustix::io::read(&r, &mut *buf) {
+            while let Ok(n @ 1..) = rustix::io::read(r, &mut *buf) {
                 got.extend_from_slice(&buf[..n]);
             }
         };
@@ -365,7 +409,7 @@ mod tests {
             drain(got, buf);
             true
         };
-        assert!(write_stream(&w, &content, &reads).unwrap());
+        assert!(write_stream(w, &content, &reads).unwrap());
         reads();
         assert!(got.into_inner().unwrap().0 == content);
     }
