@@ -669,9 +669,10 @@ impl<'a> Ui<'a> {
 
     fn last_words(&self, screen: &mut Screen, s: &Summary, receipt: Option<&Receipt>, took: Duration) {
         let show = self.show;
+        let differs = s.differences > 0 || screen.plain.has_differences();
         // Where not everything was compared, it is not known that there are no differences.
-        let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
-        let in_shards = matches!(show.verb, Verb::Shard | Verb::Finish) && s.differences > 0;
+        let found = differs || (s.failed == 0 && !s.cancelled);
+        let in_shards = matches!(show.verb, Verb::Shard | Verb::Finish) && differs;
         let compares = show.verb == Verb::Check || show.verb == Verb::Sync && show.dry_run || in_shards;
         if compares && found {
             screen.plain.differences(show, s, &mut screen.out);

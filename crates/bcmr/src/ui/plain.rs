@@ -199,6 +199,11 @@ impl Plain {
         }
     }
 
+    /// Whether a difference is told that the summary may not count: of a directory whose own name another shard has.
+    pub fn has_differences(&self) -> bool {
+        (self.add, self.extra, self.differ) != ((0, 0), (0, 0), 0)
+    }
+
     /// The rest of what `check` found, and the totals. They are of what was compared before a stop, if it was stopped.
     pub fn differences(&mut self, show: &Show, s: &Summary, out: &mut Sink) {
         if !show.quiet {

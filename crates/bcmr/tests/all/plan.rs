@@ -999,6 +999,27 @@ fn a_check_in_shards_finds_what_differs() {
     assert_no_litter(site.tmp.path());
 }
 
+/// A directory that DST lacks is told by each shard that has something in it, whoever has its own name.
+#[test]
+fn each_shard_of_a_check_tells_what_is_lacking() {
+    let site = Site::new();
+    for n in 1..5 {
+        site.tmp.file(format!("src/a/f{n}"), "x");
+        site.tmp.file(format!("src/a/b/g{n}"), "x");
+    }
+    site.tmp.dir("src/e");
+    site.tmp.dir("dst");
+    site.run("plan --verb check src dst --out p --shards 3").ok();
+    let mut files = 0;
+    for shard in 0..3 {
+        let ran = site.run(&format!("shard p {shard}")).ok();
+        assert!(ran.out.contains("+ a/") && ran.out.contains(" to add"), "{shard}: {}", ran.out);
+        let told = ran.out.lines().find_map(|line| line.split("+ a/").nth(1)).unwrap();
+        files += told.split_whitespace().next().unwrap().parse::<u32>().unwrap();
+    }
+    assert_eq!(files, 8);
+}
+
 #[test]
 fn a_removal_in_shards_takes_what_was_planned() {
     let site = Site::new();
