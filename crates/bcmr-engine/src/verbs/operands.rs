@@ -300,7 +300,7 @@ pub(crate) fn target_for(
     }
     match target {
         Target::Into(_) => match reach.dir(path) {
-            Ok(dir) => Ok(Where::Into(place(dir, path))),
+            Ok(dir) => Ok(Where::Into(entered(reach, dir, path)?)),
             Err(e) if Code::of(&e) == Code::NotDirectory => Err(as_dir(Reason::TargetNoDirectory)),
             Err(e) => Err(Error::os(Op::OpenTargetDirectory, path, e)),
         },
@@ -309,7 +309,7 @@ pub(crate) fn target_for(
                 return received(op, reach, typed, count);
             }
             match reach.dir(path) {
-                Ok(dir) => return Ok(Where::Into(place(dir, path))),
+                Ok(dir) => return Ok(Where::Into(entered(reach, dir, path)?)),
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
                 Err(e) => return Err(Error::os(Op::OpenTarget, path, e)),
             }
@@ -331,7 +331,7 @@ pub(crate) fn contents(reach: &Reach, path: &Path, links: DestLink) -> Result<Wh
     let no_dir = || Error::ours(Code::NotDirectory, Op::CopyInto, path, Reason::TargetNoDirectory);
     let by_name = typed.name.is_some() && !typed.slash && links == DestLink::Received;
     match reach.dir(path) {
-        Ok(dir) if !by_name => return Ok(Where::Whole(place(dir, path))),
+        Ok(dir) if !by_name => return Ok(Where::Whole(entered(reach, dir, path)?)),
         Ok(_) => {}
         Err(e) if Code::of(&e) == Code::NotFound => {}
         Err(e) if Code::of(&e) == Code::NotDirectory => return Err(no_dir()),
@@ -423,14 +423,61 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
     Err(Error::os(Op::Open, path, std::io::Error::from_raw_os_error(errno::ELOOP)))
 }
 
+/// A directory of a destination, opened by the name that was typed.
+fn entered(reach: &Reach, dir: Dir, path: &Path) -> Result<Arc<Place>> {
+    followed(reach, path, &dir.info().map_err(|e| Error::os(Op::Stat, path, e))?)?;
+    Ok(place(dir, path))
+}
+
+/// L13: what was `opened` by the name that was typed is there, or where links lead that may be followed.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn followed(reach: &Reach, path: &Path, opened: &Info) -> Result<()> {
+    let fail = |e| Error::os(Op::Stat, path, e);
+    let refused = || Error::ours(Code::Denied, Op::WriteThroughLink, path, Reason::LinkOfAnotherUser);
+    let Typed { mut parent, mut name, .. } = typed(path)?;
+    for _ in 0..LINKS_MAX {
+        let Some(last) = name else { return Ok(()) };
+        let at = match open_parent(reach, path, &parent, Op::OpenTargetDirectory) {
+            Ok(dir) => place(dir, &parent),
+            // Links of /proc lead to what has no name any more.
+            Err(e) if e.code == Code::NotFound => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        let there = at.dir.look(last.as_name()).map_err(fail)?;
+        let Some(link) = there.filter(|there| there.kind == Kind::Link) else {
+            // Another user may have put it there only now.
+            let is_it = there.is_some_and(|there| there.id() == opened.id());
+            return if is_it || !is_shared(&at.dir.info().map_err(fail)?) { Ok(()) } else { Err(refused()) };
+        };
+        if !may_follow(&at, &link).map_err(fail)? {
+            return Err(refused());
+        }
+        if reach.is_confined() {
+            // What it leads to is out of reach by its own text.
+            return Ok(());
+        }
+        let to = at.dir.read_link(last.as_name()).map_err(fail)?;
+        let next = typed(Path::new(std::ffi::OsStr::from_bytes(to.to_bytes())))?;
+        (parent, name) = (parent.join(&next.parent), next.name);
+    }
+    Err(fail(std::io::Error::from_raw_os_error(errno::ELOOP)))
+}
+
+/// Where every user may make names and none may take away another's.
+fn is_shared(dir: &Info) -> bool {
+    const SHARED: u32 = 0o1002;
+    dir.mode & SHARED == SHARED
+}
+
 /// The kernel's rule for links that others may have put there (protected_symlinks): where every user may make names and none
 /// may take away another's, a link is followed only if it is this user's own or that of the directory's owner. The kernel
 /// does not see that a link is followed which is resolved here. Whether it keeps the rule itself is not asked: a machine
 /// that has it off has so for old programs, and what says so cannot be read everywhere.
 fn may_follow(at: &Place, link: &Info) -> std::io::Result<bool> {
-    const SHARED: u32 = 0o1002;
     let dir = at.dir.info()?;
-    Ok(dir.mode & SHARED != SHARED || [effective_user(), dir.uid].contains(&link.uid))
+    Ok(!is_shared(&dir) || [effective_user(), dir.uid].contains(&link.uid))
 }
 
 /// What a manifest's names are relative to.

@@ -233,8 +233,12 @@ fn open_stream(request: &CopyRequest, shown: &Path, kind: Kind, cancel: &Cancel)
     if request.policy.verify != Verify::Off {
         return Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing));
     }
-    let opened = open(shown, kind, cancel).map_err(|e| Error::os(Op::Open, shown, e))?;
-    Ok(opened.map(File::from))
+    let Some(opened) = open(shown, kind, cancel).map_err(|e| Error::os(Op::Open, shown, e))? else {
+        return Ok(None);
+    };
+    let info = Info::of(&opened).map_err(|e| Error::os(Op::Stat, shown, e))?;
+    operands::followed(&Reach::Anywhere, shown, &info)?;
+    Ok(Some(opened.into()))
 }
 
 /// What is of this kind, to be written into: a FIFO once it has a reader. `None`: the user wants to stop.

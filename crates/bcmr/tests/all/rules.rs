@@ -703,4 +703,36 @@ fn l13_a_link_of_another_user_in_a_shared_directory_is_not_followed() {
             assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink(), "{about}");
         }
     }
+    // Nor where it leads to a directory that is copied into, or to a FIFO; one's own link to a link neither.
+    let tmp = Tmp::for_others();
+    tmp.file("src", "new");
+    tmp.file("tree/src", "new");
+    let (own, shared) = (tmp.dir("own"), tmp.dir("shared"));
+    mkfifo(&tmp.p("fifo"));
+    let _reader = std::fs::File::options().read(true).write(true).open(tmp.p("fifo")).unwrap();
+    chmod(&shared, 0o1777);
+    for (link, to) in [("dir", &own), ("pipe", &tmp.p("fifo"))] {
+        for (name, owner) in [(link.to_owned(), NOBODY), (format!("my-{link}"), 0)] {
+            symlink(to, shared.join(&name)).unwrap();
+            std::os::unix::fs::lchown(shared.join(&name), Some(owner), Some(owner)).unwrap();
+        }
+        symlink(shared.join(link), tmp.p(&format!("to-{link}"))).unwrap();
+    }
+    for (words, may) in [
+        ("copy src shared/dir", false),
+        ("copy src shared/dir/", false),
+        ("copy -t shared/dir src", false),
+        ("move src shared/dir", false),
+        ("sync tree shared/dir/", false),
+        ("copy src to-dir", false),
+        ("copy src shared/pipe", false),
+        ("copy src to-pipe", false),
+        ("copy src shared/my-pipe", true),
+        ("copy src shared/my-dir", true),
+        ("copy -t shared/my-dir src", true),
+    ] {
+        let ran = bcmr(words.split(' ')).cwd(tmp.path()).run();
+        assert_eq!(ran.code == 0, may, "{words}: {ran:?}");
+        assert!(may || !own.join("src").exists(), "{words}");
+    }
 }
