@@ -17,7 +17,7 @@ type Say = dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync;
 pub(crate) struct Reply {
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) out: Box<Say>,
-    /// Whether the other side has left, or is given up.
+    /// Whether the other side has left, wants to stop, or is given up.
     pub(crate) has_ended: Box<dyn Fn() -> bool + Send + Sync>,
 }
 

@@ -622,7 +622,13 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
             !self.tally.cancelled()
         };
-        let waits = || !self.tally.cancelled() && self.hooks.is_attended();
+        let waits = || {
+            // What is not waited for any more has not landed: the run is stopped, which a word that waits behind this says too late.
+            if !self.hooks.is_attended() {
+                self.tally.watch.cancel.set();
+            }
+            !self.tally.cancelled()
+        };
         let how = Fill {
             reflink: policy.reflink,
             sparse: policy.sparse,

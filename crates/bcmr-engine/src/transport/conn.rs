@@ -724,6 +724,11 @@ impl RawInbox {
         self.shared.expire_if_idle() || self.shared.state().in_end.is_some()
     }
 
+    /// Whether a frame of this kind waits to be taken.
+    pub(crate) fn holds(&self, kind: u8) -> bool {
+        self.shared.state().inbox.iter().any(|filled| filled.buffer.first() == Some(&kind))
+    }
+
     /// Whether a frame or the end waits to be taken.
     pub(crate) fn has_input(&self) -> bool {
         let state = self.shared.state();

@@ -8,6 +8,7 @@ use crate::error::{Code, Error, Note, Op, Reason};
 use crate::pulse::Pulse;
 use bcmr_wire::dialogue::{Breach, Dialogue};
 use bcmr_wire::frame;
+use bcmr_wire::message::kind;
 use bcmr_wire::state::{self, Answer, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,10 +28,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// What says whether nothing more will come, for a thread that receives nothing.
+    /// What says whether nothing more will come, or the other side wants to stop, for a thread that receives nothing.
     pub(crate) fn ending(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let raw = self.inbox.raw.clone();
-        move || raw.has_ended()
+        move || raw.has_ended() || raw.holds(kind::CANCEL)
     }
 
     /// `dialogue` is what has been said over it so far.
