@@ -19,7 +19,7 @@ use crate::tally::Tally;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -37,6 +37,8 @@ const TRIES_MAX: u64 = 10_000;
 const NUMBERED_BYTES_MAX: usize = 200;
 /// Directories whose names are brought onto stable storage together.
 const OWED_MAX: usize = 64;
+/// Directories of which is remembered that they stand in the receipt.
+const STAYED_MAX: usize = 1 << 16;
 
 /// Where things are kept.
 pub(crate) enum KeptIn {
@@ -101,6 +103,8 @@ struct KeptRun {
     unsynced: Option<io::Error>,
     /// What is written down to be kept as, and is not there yet.
     promised: BTreeSet<PathBuf>,
+    /// Directories that stayed and stand in the receipt, and whether with owner and mode.
+    stayed: BTreeMap<(u64, u64), bool>,
     /// Counts names in the trash.
     serial: u64,
     now: Stamp,
@@ -252,7 +256,7 @@ impl Aside {
         if dst.is_made() || is_dest || dst.is_in_receipt.load(Relaxed) {
             return Ok(());
         }
-        run.stayed(&self.was(dst)?, &dst.node)?;
+        run.stayed(&self.was(dst)?, &dst.node, GivenBack::Times)?;
         dst.is_in_receipt.store(true, Relaxed);
         Ok(())
     }
@@ -271,7 +275,7 @@ impl Aside {
     /// It cannot be written, and nothing may be deleted there.
     pub(crate) fn deletes_in(&self, dir: &Dir, node: &Node) -> Result<()> {
         let was = held_stat::dir_as(self.privileged, dir).map_err(|e| Error::os(Op::Stat, node.path(), e))?;
-        let written = self.begun(&mut self.run()).and_then(|run| run.stayed(&was, node));
+        let written = self.begun(&mut self.run()).and_then(|run| run.stayed(&was, node, GivenBack::Times));
         written.map_err(|e| Error::os(Op::WriteReceipt, node.path(), e))
     }
 
@@ -408,10 +412,9 @@ impl Aside {
     /// # Errors
     /// It cannot be written.
     pub(crate) fn fills(&self, node: &Node, source: &Info, policy: &CopyPolicy) -> Result<()> {
-        if !changes(&self.dest_info, source, policy) {
-            return Ok(());
-        }
-        let begun = self.begun(&mut self.run()).map(drop);
+        let Some(gives) = changes(&self.dest_info, source, policy) else { return Ok(()) };
+        let begun =
+            self.begun_as(&mut self.run(), gives).and_then(|run| run.stayed_root(&self.dest_info, gives));
         begun.map_err(|e| Error::os(Op::WriteReceipt, node.path(), e))
     }
 
@@ -421,10 +424,11 @@ impl Aside {
     /// It cannot be written.
     pub(crate) fn enters(&self, dst: &DestDir<Sys>, source: &Info, policy: &CopyPolicy) -> Result<()> {
         let was = self.was(dst).map_err(|e| Error::os(Op::Stat, dst.node.path(), e))?;
-        if !changes(&was, source, policy) {
-            return Ok(());
-        }
-        let written = self.begun(&mut self.run()).and_then(|run| self.changes_in(run, dst));
+        let Some(gives) = changes(&was, source, policy) else { return Ok(()) };
+        let written = self.begun(&mut self.run()).and_then(|run| match gives {
+            GivenBack::All if !dst.is_made() => run.stayed(&was, &dst.node, gives),
+            GivenBack::All | GivenBack::Times => self.changes_in(run, dst),
+        });
         written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.path(), e))
     }
 
@@ -442,13 +446,18 @@ impl Aside {
 
     /// The directory and the receipt of this run, made when they are first needed.
     fn begun<'r>(&self, run: &'r mut Option<KeptRun>) -> io::Result<&'r mut KeptRun> {
+        self.begun_as(run, GivenBack::Times)
+    }
+
+    /// The same; a receipt that begins with that says so much of the destination itself.
+    fn begun_as<'r>(&self, run: &'r mut Option<KeptRun>, gives: GivenBack) -> io::Result<&'r mut KeptRun> {
         if run.is_none() {
-            *run = Some(self.begin()?);
+            *run = Some(self.begin(gives)?);
         }
         run.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn begin(&self) -> io::Result<KeptRun> {
+    fn begin(&self, gives: GivenBack) -> io::Result<KeptRun> {
         let now = Stamp::at(std::time::SystemTime::now());
         let receipts = match &self.kept_in {
             KeptIn::Backup { dir, .. } => dir,
@@ -482,12 +491,13 @@ impl Aside {
             unsynced: None,
             promised: BTreeSet::new(),
             serial: 1,
+            stayed: BTreeMap::new(),
             now,
         };
         let (id, privileged) = (self.dest_id, self.privileged);
         let head = ReceiptHead { dest, id, store, trash, privileged };
         run.write_lines(&head.lines())?;
-        run.stayed(&self.dest_info, &Node::Root(PathBuf::new()))?;
+        run.stayed_root(&self.dest_info, gives)?;
         Ok(run)
     }
 
@@ -531,11 +541,24 @@ pub(crate) fn own_in_the_way(dst: &Path) -> Error {
     Error::ours(Code::Refused, Op::CopyTo, dst, Reason::HoldsKept)
 }
 
-/// Whether a directory that `was` like this is given something else as what `source` becomes.
-fn changes(was: &Info, source: &Info, policy: &CopyPolicy) -> bool {
+/// What undoing gives back of a directory that stayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenBack {
+    /// Owner and mode too, which the run changes.
+    All,
+    /// What comes or goes in it changes no more: who gives back a mode then opens what its owner has closed since.
+    Times,
+}
+
+/// What a directory that `was` like this is to be given back after it became what `source` is; `None`: it is that.
+fn changes(was: &Info, source: &Info, policy: &CopyPolicy) -> Option<GivenBack> {
     // Who may not give things to other users may still give them to a group.
     let regroups = policy.preserve.owner && policy.alter.of(source).gid != was.gid;
-    regroups || plan::stale_by(source, was, policy).is_some()
+    let of_that_time = Info { mtime: was.mtime, ..*source };
+    if regroups || plan::stale_by(&of_that_time, was, policy).is_some() {
+        return Some(GivenBack::All);
+    }
+    plan::stale_by(source, was, policy).map(|_| GivenBack::Times)
 }
 
 /// A path below the destination.
@@ -651,9 +674,26 @@ impl KeptRun {
         Ok(())
     }
 
-    /// Writes down what a directory that stays is like.
-    fn stayed(&mut self, was: &Info, node: &Node) -> io::Result<()> {
-        self.write(Done::Stayed(WasLike::of(was)), node, None)
+    /// Writes down what a directory that stays is like, unless that stands there.
+    fn stayed(&mut self, was: &Info, node: &Node, gives: GivenBack) -> io::Result<()> {
+        // The run opens up what its owner may not write in, and may be killed then.
+        let all = gives == GivenBack::All || was.mode & 0o700 != 0o700;
+        if self.stayed.get(&was.id()).is_some_and(|has_all| *has_all || !all) {
+            return Ok(());
+        }
+        let like = if all { WasLike::of(was) } else { WasLike::times_of(was) };
+        self.write(Done::Stayed(like), node, None)?;
+        // What stands there twice does no harm.
+        if self.stayed.len() >= STAYED_MAX {
+            self.stayed.clear();
+        }
+        self.stayed.insert(was.id(), all);
+        Ok(())
+    }
+
+    /// The same of the destination itself.
+    fn stayed_root(&mut self, was: &Info, gives: GivenBack) -> io::Result<()> {
+        self.stayed(was, &Node::Root(PathBuf::new()), gives)
     }
 
     /// Whole lines or nothing: on a full disk half a line may be written, and what came behind it would make it no receipt.
@@ -835,6 +875,7 @@ mod tests {
             owes_lines: false,
             unsynced: None,
             promised,
+            stayed: BTreeMap::new(),
             serial: 1,
             now,
         }

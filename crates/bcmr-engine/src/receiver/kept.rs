@@ -12,6 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// What a receipt begins with.
 const HEAD: &str = "bcmr receipt 1";
+/// Stands where a line says no owner and no mode. An older version takes a receipt with such a line for none.
+const TIMES_ALONE: &str = "-";
 /// A longer line is none.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
@@ -79,19 +81,39 @@ impl KnownBy {
 /// What a directory that was there was like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WasLike {
-    pub(crate) mode: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+    /// `None`: the run leaves them as they are, and so does who undoes it.
+    pub(crate) owned: Option<Owned>,
     pub(crate) atime: Time,
     pub(crate) mtime: Time,
 }
 
+/// Owner and mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
 impl WasLike {
     pub(crate) fn of(info: &Info) -> WasLike {
-        WasLike { mode: info.mode, uid: info.uid, gid: info.gid, atime: info.atime, mtime: info.mtime }
+        let owned = Owned { mode: info.mode, uid: info.uid, gid: info.gid };
+        WasLike { owned: Some(owned), ..WasLike::times_of(info) }
     }
 
-    /// Whether owner or mode are others now; where it could not be read what it was, it has no owner that could be held.
+    /// The same without owner and mode.
+    pub(crate) fn times_of(info: &Info) -> WasLike {
+        WasLike { owned: None, atime: info.atime, mtime: info.mtime }
+    }
+
+    /// Whether owner or mode are others now.
+    pub(crate) fn differs(&self, now: &Info) -> bool {
+        self.owned.is_some_and(|owned| owned.differs(now))
+    }
+}
+
+impl Owned {
+    /// Whether they are others now; where it could not be read what they were, there is no owner that could be held.
     pub(crate) fn differs(&self, now: &Info) -> bool {
         let is_known = self.uid != u32::MAX && self.gid != u32::MAX;
         is_known && (now.uid, now.gid, now.mode) != (self.uid, self.gid, self.mode)
@@ -293,9 +315,14 @@ impl KeptLine {
             }
             Done::Stayed(was) => {
                 put(&mut out, b"=");
-                put(&mut out, format!("{:o}", was.mode).as_bytes());
-                put(&mut out, was.uid.to_string().as_bytes());
-                put(&mut out, was.gid.to_string().as_bytes());
+                match &was.owned {
+                    Some(Owned { mode, uid, gid }) => {
+                        put(&mut out, format!("{mode:o}").as_bytes());
+                        put(&mut out, uid.to_string().as_bytes());
+                        put(&mut out, gid.to_string().as_bytes());
+                    }
+                    None => put(&mut out, TIMES_ALONE.as_bytes()),
+                }
                 put_time(&mut out, was.atime);
                 put_time(&mut out, was.mtime);
             }
@@ -318,13 +345,17 @@ impl KeptLine {
             "+" => Done::Made(fields.known()?),
             "~" => Done::Replaced(fields.known()?, stored(fields.path()?)?),
             "-" => Done::Deleted(stored(fields.path()?)?),
-            "=" => Done::Stayed(WasLike {
-                mode: u32::from_str_radix(fields.text()?, 8).ok()?,
-                uid: fields.number()?,
-                gid: fields.number()?,
-                atime: fields.time()?,
-                mtime: fields.time()?,
-            }),
+            "=" => {
+                let owned = match fields.text()? {
+                    TIMES_ALONE => None,
+                    mode => Some(Owned {
+                        mode: u32::from_str_radix(mode, 8).ok()?,
+                        uid: fields.number()?,
+                        gid: fields.number()?,
+                    }),
+                };
+                Done::Stayed(WasLike { owned, atime: fields.time()?, mtime: fields.time()? })
+            }
             _ => return None,
         };
         let path = fields.path()?;
@@ -392,11 +423,13 @@ mod tests {
     fn lines() -> Vec<KeptLine> {
         let time = |sec| Time { sec, nsec: 5 };
         let by = |kind| KnownBy { kind, size: 3, mtime: time(-9) };
-        let was = WasLike { mode: 0o2755, uid: 1, gid: 2, atime: time(3), mtime: time(4) };
+        let owned = Some(Owned { mode: 0o2755, uid: 1, gid: 2 });
+        let was = WasLike { owned, atime: time(3), mtime: time(4) };
         let line = |done, path: &str| KeptLine { done, path: path.into() };
         let kept = |at: &str, ino| KeptThing { at: at.into(), ino };
         vec![
             line(Done::Stayed(was), ""),
+            line(Done::Stayed(WasLike { owned: None, ..was }), "a"),
             line(Done::Made(by(Kind::Fifo)), "a/b c"),
             line(Done::Replaced(by(Kind::File), kept("old/x\\\ty", Some(9))), "x\\\ty"),
             line(Done::Deleted(kept("files/x.2", None)), "line\nend"),
@@ -485,6 +518,8 @@ mod tests {
             "+\tfile\t1\t1.1000000000\tz",
             "+\tbox\t1\t1.0\tz",
             "=\t9\t1\t1\t1.0\t1.0\tz",
+            "=\t-\t1\t1\t1.0\t1.0\tz",
+            "=\t-\t1.0\tz",
             "",
         ] {
             let text = [written(), line.as_bytes().to_vec(), b"\n".to_vec()].concat();

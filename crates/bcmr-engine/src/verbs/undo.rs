@@ -13,7 +13,9 @@ use crate::held_stat::{self, HeldStat};
 use crate::node;
 use crate::policy::{Privileged, UndoRequest};
 use crate::receiver::aside::{dir_id, info_name, move_whole};
-use crate::receiver::kept::{self, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, ReceiptSaid, WasLike};
+use crate::receiver::kept::{
+    self, Done, KeptLine, KeptThing, KnownBy, Owned, ReceiptHead, ReceiptSaid, WasLike,
+};
 use crate::receiver::land;
 use crate::remove::open_up;
 use crate::sender::operand::Reach;
@@ -240,8 +242,9 @@ impl Undoing<'_> {
         let path = &line.path;
         match &line.done {
             Done::Stayed(was) => {
-                // The first line about it says what it was like before the run.
-                self.was.insert(path.clone(), *was);
+                // The first line about it says what it was like before the run, if not all then with a later one.
+                let later = self.was.get(path).and_then(|later| later.owned);
+                self.was.insert(path.clone(), WasLike { owned: was.owned.or(later), ..*was });
                 Ok(())
             }
             Done::Made(by) => self.take_away(path, by),
@@ -250,13 +253,12 @@ impl Undoing<'_> {
         }
     }
 
-    /// Remembers what a directory is like in which a name comes or goes, and lets its owner do that.
+    /// Remembers the times of a directory in which a name comes or goes, and lets its owner do that.
     fn touches(&mut self, path: &Path, dir: &Dir) -> Result<()> {
         let above = path.parent().unwrap_or(Path::new(""));
         if !self.was.contains_key(above) {
-            let info = held_stat::dir_as(self.privileged, dir);
-            let info = info.map_err(|e| Error::os(Op::Stat, self.dest.shown.join(above), e))?;
-            self.was.insert(above.to_owned(), WasLike::of(&info));
+            let info = dir.info().map_err(|e| Error::os(Op::Stat, self.dest.shown.join(above), e))?;
+            self.was.insert(above.to_owned(), WasLike::times_of(&info));
         }
         if !self.dry_run
             && let Some(mode) = open_up(dir)
@@ -464,8 +466,14 @@ impl Undoing<'_> {
 
 /// Owner before mode, which a change of owner takes bits from; times last. Whether owner or mode were others.
 fn like(dir: &Dir, was: &WasLike, privileged: Privileged) -> io::Result<bool> {
+    let differed = was.owned.map_or(Ok(false), |owned| owned_so(dir, &owned, privileged))?;
+    meta::set_times(dir, was.atime, was.mtime)?;
+    Ok(differed)
+}
+
+fn owned_so(dir: &Dir, was: &Owned, privileged: Privileged) -> io::Result<bool> {
     let now = held_stat::dir_as(privileged, dir)?;
-    let is_so = !was.differs(&now);
+    let differed = was.differs(&now);
     match privileged {
         Privileged::Real => {
             if (now.uid, now.gid) != (was.uid, was.gid) {
@@ -475,12 +483,11 @@ fn like(dir: &Dir, was: &WasLike, privileged: Privileged) -> io::Result<bool> {
                 meta::set_mode(dir, was.mode)?;
             }
         }
-        Privileged::Held if is_so => {}
+        Privileged::Held if !differed => {}
         Privileged::Held => {
             let (kind, mode, uid, gid) = (Kind::Dir, was.mode & 0o7777, was.uid, was.gid);
             seal::hold_again(dir, HeldStat { kind, mode, uid, gid, rdev: 0 })?;
         }
     }
-    meta::set_times(dir, was.atime, was.mtime)?;
-    Ok(!is_so)
+    Ok(differed)
 }

@@ -754,3 +754,42 @@ fn a_receipt_that_is_cut_off_is_undone_as_far_as_it_goes() {
         assert_eq!(names(&tmp.p("d")), ["a", "b", "c"]);
     }
 }
+
+/// What a run has not changed of a directory is its owner's: undoing opens none that was closed since, and gives back its times.
+#[test]
+fn a_directory_that_was_closed_since_stays_closed() {
+    for of_one_time in [true, false] {
+        for words in ["-j1", "--delete --max-delete=100%", "--delete=before --max-delete=100%"] {
+            let tmp = Tmp::new();
+            for (name, content) in
+                [("d/in/f", "old"), ("d/in/gone", "G"), ("s/in/f", "newer"), ("s/in/new", "N")]
+            {
+                tmp.file(name, content);
+            }
+            for dir in ["s", "d", "s/in", "d/in"] {
+                chmod(&tmp.p(dir), 0o755);
+            }
+            for dir in ["s/in", "d/in"].into_iter().filter(|dir| of_one_time || dir.starts_with('d')) {
+                fs::File::open(tmp.p(dir)).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+            }
+            run(&tmp, &format!("sync {words} --backup-dir kept s d")).ok();
+            let receipt = receipts(&tmp.p("kept")).pop().unwrap();
+            let lines = text(&receipt);
+            for end in ["\t", "\tin"] {
+                let about = lines.lines().filter(|line| line.starts_with('=') && line.ends_with(end));
+                assert_eq!(about.count(), 1, "{words} {of_one_time}: {lines}");
+            }
+            for dir in ["d", "d/in"] {
+                chmod(&tmp.p(dir), 0o700);
+            }
+            run(&tmp, &format!("undo {}", receipt.display())).ok();
+            assert_eq!((mode(&tmp.p("d")), mode(&tmp.p("d/in"))), (0o700, 0o700), "{words} {of_one_time}");
+            assert_eq!(
+                (text(&tmp.p("d/in/f")), names(&tmp.p("d/in"))),
+                ("old".into(), vec!["f".into(), "gone".into()])
+            );
+            let modified = fs::metadata(tmp.p("d/in")).unwrap().modified().unwrap();
+            assert_eq!(modified, std::time::UNIX_EPOCH, "{words} {of_one_time}");
+        }
+    }
+}
