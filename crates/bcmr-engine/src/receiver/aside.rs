@@ -101,6 +101,8 @@ struct KeptRun {
     owes_lines: bool,
     /// What a sync failed with: it may have lost lines, and is not tried again.
     unsynced: Option<io::Error>,
+    /// And that was told.
+    is_told: bool,
     /// What is written down to be kept as, and is not there yet.
     promised: BTreeSet<PathBuf>,
     /// Directories that stayed and stand in the receipt, and whether with owner and mode.
@@ -175,15 +177,23 @@ impl Aside {
                 };
                 let (at_dir, at_name, at) = self.place(run, &dst.node, job.name, &there)?;
                 let kept = KeptThing { at: at.clone(), ino: Some(there.ino) };
-                run.write(Done::Replaced(known, kept), &dst.node, Some(job.name))?;
-                if !second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())? {
-                    to_rename.push((nth, there, Promised { at, at_dir, at_name }));
-                    return Ok(());
+                let written = run.write(Done::Replaced(known, kept), &dst.node, Some(job.name));
+                let to = at_name.as_name();
+                match written.and_then(|()| second(&dst.dir, job.name, &there, &at_dir, to)) {
+                    Ok(true) => {
+                        run.promised.remove(&at);
+                        job.old = OldKept::At(at);
+                        run.owe(at_dir)
+                    }
+                    Ok(false) => {
+                        to_rename.push((nth, there, Promised { at, at_dir, at_name }));
+                        Ok(())
+                    }
+                    Err(e) => {
+                        self.forget(run, &at);
+                        Err(e)
+                    }
                 }
-                run.promised.remove(&at);
-                run.owe(at_dir)?;
-                job.old = OldKept::At(at);
-                Ok(())
             });
             if let Err(e) = kept {
                 job.fault = Some(Fault::os(Side::Dest, Op::KeepOld, e));
@@ -199,14 +209,15 @@ impl Aside {
             {
                 let source = e.raw_os_error().map(io::Error::from_raw_os_error);
                 job.fault = Some(Fault { side: Side::Dest, op: Op::KeepOld, code, note: None, source });
+                run.is_told = true;
             }
         }
     }
 
     /// What jobs with a fault have not replaced after all has its one name again.
     pub(crate) fn give_back(&self, dst: &DestDir<Sys>, jobs: &mut [Job<'_, Sys>]) {
-        let run = self.run();
-        let Some(run) = &*run else { return };
+        let mut run = self.run();
+        let Some(run) = &mut *run else { return };
         for job in jobs.iter_mut().filter(|job| job.fault.is_some()) {
             let OldKept::At(at) = std::mem::replace(&mut job.old, OldKept::Nothing) else { continue };
             if let Err(e) = self.undo_one(run, dst, job.name, &at) {
@@ -215,7 +226,7 @@ impl Aside {
         }
     }
 
-    fn undo_one(&self, run: &KeptRun, dst: &DestDir<Sys>, name: Name<'_>, at: &Path) -> io::Result<()> {
+    fn undo_one(&self, run: &mut KeptRun, dst: &DestDir<Sys>, name: Name<'_>, at: &Path) -> io::Result<()> {
         let (dir, kept) = match (&self.kept_in, at.file_name().and_then(|name| NameBuf::new(name.as_bytes())))
         {
             (KeptIn::Trash(trash), Some(name)) => (trash.files.try_clone()?, name),
@@ -230,19 +241,38 @@ impl Aside {
             }
             (_, None) => return Ok(()),
         };
-        let Some(old) = dir.look(kept.as_name())? else { return Ok(()) };
-        match dst.dir.look(name)? {
-            None => land::give_name(&dir, kept.as_name(), &dst.dir, name, true)?,
-            Some(there) if there.id() == old.id() => dir.remove_file(kept.as_name())?,
-            Some(_) => return Ok(()),
+        match (dir.look(kept.as_name())?, dst.dir.look(name)?) {
+            // It has not come to being moved.
+            (None, _) => {}
+            (Some(_), None) => land::give_name(&dir, kept.as_name(), &dst.dir, name, true)?,
+            (Some(old), Some(there)) if there.id() == old.id() => dir.remove_file(kept.as_name())?,
+            (Some(_), Some(_)) => return Ok(()),
         }
+        run.promised.remove(at);
         self.forget_trashed(&kept);
         Ok(())
     }
 
-    /// What the trash says of something that is in it no more.
+    /// What was promised, and has not come to where it was to be kept, stays after all.
+    pub(crate) fn forgets<'p>(&self, promised: impl Iterator<Item = &'p Path>) {
+        let mut run = self.run();
+        let Some(run) = &mut *run else { return };
+        promised.for_each(|at| self.forget(run, at));
+    }
+
+    fn forget(&self, run: &mut KeptRun, at: &Path) {
+        if run.promised.remove(at)
+            && let Some(name) = at.file_name().and_then(|name| NameBuf::new(name.as_bytes()))
+        {
+            self.forget_trashed(&name);
+        }
+    }
+
+    /// What the trash says of something that is not in it.
     fn forget_trashed(&self, name: &NameBuf) {
-        if let (KeptIn::Trash(trash), Some(info)) = (&self.kept_in, info_name(name.bytes())) {
+        if let (KeptIn::Trash(trash), Some(info)) = (&self.kept_in, info_name(name.bytes()))
+            && matches!(trash.files.look(name.as_name()), Ok(None))
+        {
             // What says something of nothing is passed over by all who read a trash.
             trash.info.remove_file(info.as_name()).ok();
         }
@@ -288,11 +318,11 @@ impl Aside {
         let promised = || {
             let mut run = self.run();
             let run = self.begun(&mut run)?;
-            let (_, at_name, at) = self.place(run, node, name, there)?;
+            let (_, _, at) = self.place(run, node, name, there)?;
             let deleted = Done::Deleted(KeptThing { at: at.clone(), ino: Some(there.ino) });
             let written = run.write(deleted, node, Some(name));
             if written.is_err() {
-                self.forget_trashed(&at_name);
+                self.forget(run, &at);
             }
             written.map(|()| at)
         };
@@ -306,7 +336,9 @@ impl Aside {
     pub(crate) fn settle(&self) -> Result<()> {
         let mut run = self.run();
         let Some(run) = &mut *run else { return Ok(()) };
-        run.settle().map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e))
+        let settled = run.settle();
+        run.is_told |= settled.is_err();
+        settled.map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e))
     }
 
     /// Moves `name`, which is `there` in `dir`, away, with all that is in it, to where it was promised.
@@ -329,13 +361,11 @@ impl Aside {
                 KeptIn::Backup { .. } => run.by_names(&node.names())?,
                 KeptIn::Trash(trash) => trash.files.try_clone()?,
             };
-            let moved = move_whole(dir, name, there, &at_dir, at_name.as_name());
-            if moved.is_err() {
-                self.forget_trashed(&at_name);
-            }
-            moved?;
+            move_whole(dir, name, there, &at_dir, at_name.as_name())?;
             run.promised.remove(promised);
-            run.owe(at_dir)
+            let owed = run.owe(at_dir);
+            run.is_told |= owed.is_err();
+            owed
         };
         moved().map_err(|e| Error::os(Op::KeepOld, node.join(name), e))
     }
@@ -346,8 +376,11 @@ impl Aside {
     /// It stays where it is.
     fn takes(&self, dir: &Dir, node: &Node, name: Name<'_>, there: &Info) -> Result<()> {
         let promised = self.promises(node, name, there)?;
-        self.settle()?;
-        self.moves((dir, node), name, there, &promised)
+        let moved = self.settle().and_then(|()| self.moves((dir, node), name, there, &promised));
+        if moved.is_err() {
+            self.forgets(std::iter::once(&*promised));
+        }
+        moved
     }
 
     /// The same of something in `dst`, which things come into.
@@ -437,7 +470,8 @@ impl Aside {
         let mut run = self.run();
         let Some(run) = &mut *run else { return };
         // Half a line that a full disk has left says nothing, and would make it look cut off.
-        if let Err(e) = run.whole_lines().and_then(|()| run.settle()).and_then(|()| run.receipt.sync_all()) {
+        let synced = run.whole_lines().and_then(|()| run.settle()).and_then(|()| run.receipt.sync_all());
+        if let Some(e) = synced.err().filter(|_| !run.is_told) {
             tally.fail(Error::os(Op::WriteReceipt, &run.receipt_shown, e));
         }
         let note: Note = Reason::OldKept.about(run.receipt_shown.as_path());
@@ -489,6 +523,7 @@ impl Aside {
             owes: vec![(receipts.info()?.id(), receipts.try_clone()?), (dir.info()?.id(), dir)],
             owes_lines: false,
             unsynced: None,
+            is_told: false,
             promised: BTreeSet::new(),
             serial: 1,
             stayed: BTreeMap::new(),
@@ -523,6 +558,7 @@ impl Aside {
                 let whole = self.dest.join(relative(node, Some(name)));
                 let name = trash.reserve(name, &whole, run)?;
                 let at = Path::new("files").join(OsStr::from_bytes(name.bytes()));
+                run.promised.insert(at.clone());
                 Ok((trash.files.try_clone()?, name, at))
             }
         }
@@ -741,10 +777,8 @@ impl KeptRun {
             let renamed = land::give_name(dir, job.name, &at_dir, to, true);
             match renamed.and_then(|()| is_kept(&at_dir, to, &there)).and_then(|()| self.owe(at_dir)) {
                 Ok(()) => _ = self.promised.remove(&at),
-                Err(e) => {
-                    job.old = OldKept::Nothing;
-                    job.fault = Some(Fault::os(Side::Dest, Op::KeepOld, e));
-                }
+                // Where it was moved, it gets its name again.
+                Err(e) => job.fault = Some(Fault::os(Side::Dest, Op::KeepOld, e)),
             }
         }
         synced
@@ -808,6 +842,26 @@ pub(crate) fn info_name(name: &[u8]) -> Option<NameBuf> {
     NameBuf::new(&[name, b".trashinfo"].concat())
 }
 
+/// How what a trash says of `path` begins.
+fn said_of(path: &Path) -> Vec<u8> {
+    let mut out = b"[Trash Info]\nPath=".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => out.push(*byte),
+            byte => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    out
+}
+
+/// Whether a file of the trash that is at `trash` says where something was that had this path, whole or below the top of its
+/// file system.
+pub(crate) fn says_of(said: &[u8], whole: &Path, trash: &Path) -> bool {
+    let tops = trash.ancestors().skip(1).take(2).filter_map(|top| whole.strip_prefix(top).ok());
+    let is_it = |path: &Path| said.strip_prefix(&*said_of(path)).is_some_and(|rest| rest.starts_with(b"\n"));
+    std::iter::once(whole).chain(tops).any(is_it)
+}
+
 impl Trash {
     /// A name that nothing in the trash has, with what is said of `whole` under it.
     fn reserve(&self, name: Name<'_>, whole: &Path, run: &mut KeptRun) -> io::Result<NameBuf> {
@@ -837,13 +891,7 @@ impl Trash {
 
     fn said(&self, whole: &Path, now: Stamp) -> Vec<u8> {
         let path = self.top.as_ref().and_then(|top| whole.strip_prefix(top).ok()).unwrap_or(whole);
-        let mut out = b"[Trash Info]\nPath=".to_vec();
-        for byte in path.as_os_str().as_bytes() {
-            match byte {
-                b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => out.push(*byte),
-                byte => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
-            }
-        }
+        let mut out = said_of(path);
         let local = Stamp::of(now.seconds().saturating_add(self.ahead)).to_string();
         let (date, rest) = local.split_at_checked(11).unwrap_or((&local, ""));
         let (hour, rest) = rest.split_at_checked(2).unwrap_or((rest, ""));
@@ -874,6 +922,7 @@ mod tests {
             owes,
             owes_lines: false,
             unsynced: None,
+            is_told: false,
             promised,
             stayed: BTreeMap::new(),
             serial: 1,

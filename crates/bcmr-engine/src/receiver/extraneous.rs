@@ -566,9 +566,10 @@ impl Plan {
             let go = |dir: &Dir, at: &Below, planned: &Planned| {
                 delete(dir, &at.node, planned, root.source, policy.jobs, tally)
             };
-            let cleared = each_goes(&root.dir, &below, policy, &go, tally);
+            let until_stopped = below.iter().take_while(|_| !tally.cancelled());
+            let cleared = each_goes(&root.dir, until_stopped, policy, &go, tally);
             root.sync(policy, tally);
-            return cleared;
+            return cleared && !tally.cancelled();
         };
         let mut cleared = false;
         let go = |dir: &Dir, at: &Below, planned: &Planned| match &planned.promised {
@@ -581,12 +582,16 @@ impl Plan {
                 break;
             }
             // M7: all of these are written down, then brought onto stable storage by one sync, then moved.
-            match promise(&root.dir, &mut batch, aside, tally) {
-                Ok(()) => cleared |= each_goes(&root.dir, &batch, policy, &go, tally),
-                Err(e) => {
-                    tally.fail(e);
-                    break;
-                }
+            // Who stops the run waits for the moves: what is written down is done.
+            let promised = promise(&root.dir, &mut batch, aside, tally);
+            if promised.is_ok() {
+                cleared |= each_goes(&root.dir, batch.iter(), policy, &go, tally);
+            }
+            let names = batch.iter().flat_map(|at| &at.names);
+            aside.forgets(names.filter_map(|planned| planned.promised.as_deref()));
+            if let Err(e) = promised {
+                tally.fail(e);
+                break;
             }
         }
         root.sync(policy, tally);
@@ -611,12 +616,15 @@ impl MirrorRoot {
 type Goes<'a> = dyn Fn(&Dir, &Below, &Planned) -> Result<bool> + 'a;
 
 /// Each of these names goes. Returns whether something was in the way, and is not any more.
-fn each_goes(root: &Dir, below: &[Below], policy: &CopyPolicy, go: &Goes<'_>, tally: &Tally<'_>) -> bool {
+fn each_goes<'b>(
+    root: &Dir,
+    below: impl Iterator<Item = &'b Below>,
+    policy: &CopyPolicy,
+    go: &Goes<'_>,
+    tally: &Tally<'_>,
+) -> bool {
     let mut cleared = false;
     for at in below {
-        if tally.cancelled() {
-            return false;
-        }
         let dir = match reach(root, at) {
             Ok(dir) => dir,
             Err(e) => {

@@ -12,7 +12,7 @@ use crate::event::{Action, Summary, Watch};
 use crate::held_stat::{self, HeldStat};
 use crate::node;
 use crate::policy::{Privileged, UndoRequest};
-use crate::receiver::aside::{dir_id, info_name, move_whole};
+use crate::receiver::aside::{dir_id, info_name, move_whole, says_of};
 use crate::receiver::kept::{
     self, Done, KeptLine, KeptThing, KnownBy, Owned, ReceiptHead, ReceiptSaid, WasLike,
 };
@@ -37,6 +37,8 @@ const CLIENTS_RECEIPT_BYTES_MAX: u64 = 64 << 20;
 /// And lines of that: each may be short, and takes some hundred bytes once it is understood.
 const CLIENTS_RECEIPT_LINES_MAX: usize = 1 << 20;
 
+/// Bytes of what a trash says of one thing: each of a path may take three.
+const INFO_BYTES_MAX: u64 = 16 << 10;
 /// Bytes of a path that the kernel takes, with the NUL behind it.
 const PATH_MAX: usize = 4096;
 
@@ -344,6 +346,7 @@ impl Undoing<'_> {
             Some(ino) => there.ino == ino,
             None => !by.is_some_and(|by| by.is(&there)),
         });
+        self.forget_promise(path, kept);
         let lost = || Error::ours(Code::NotFound, Op::Undo, shown, Reason::KeptNoMore);
         if is_there { Ok(()) } else { Err(lost()) }
     }
@@ -356,7 +359,10 @@ impl Undoing<'_> {
             Err(e) if e.code == Code::NotFound => return self.is_not_kept(path, by, kept),
             found => found?,
         };
-        let Some(old) = from.look(kept_as.as_name()).map_err(stat)? else {
+        let old = from.look(kept_as.as_name()).map_err(stat)?;
+        // In a trash others may have got the name since.
+        let is_it = |ino: u64| !self.trash || kept.ino.is_none_or(|own| own == ino);
+        let Some(old) = old.filter(|old| is_it(old.ino)) else {
             return self.is_not_kept(path, by, kept);
         };
         let (dir, name) = self.dest.above(path)?;
@@ -390,6 +396,32 @@ impl Undoing<'_> {
         let kept = || (self.store.shown.join(at), shown.clone());
         self.tally.item(Action::Renamed, 0, kept);
         Ok(())
+    }
+
+    /// What a trash says of `path`, which is not in it: a run that was killed has not come to moving it there.
+    fn forget_promise(&mut self, path: &Path, kept: &KeptThing) {
+        if !self.trash || self.dry_run {
+            return;
+        }
+        let Some(kept_as) = kept.at.file_name().and_then(|name| NameBuf::new(name.as_bytes())) else {
+            return;
+        };
+        let is_of_path = |undoing: &mut Self| {
+            let (files, name) = undoing.store.above(&kept.at).ok()?;
+            if files.look(name.as_name()).ok()?.is_some() {
+                return None;
+            }
+            let whole = undoing.dest.root.whereabouts().ok()?.join(path);
+            let trash = undoing.store.root.whereabouts().ok()?;
+            let info = info_name(kept_as.bytes())?;
+            let (dir, name) = undoing.store.above(&Path::new("info").join(node::os(info.as_name()))).ok()?;
+            let (file, mut said) = (dir.open_file(name.as_name()).ok()?, Vec::new());
+            File::from(file).take(INFO_BYTES_MAX).read_to_end(&mut said).ok()?;
+            Some(says_of(&said, &whole, &trash))
+        };
+        if is_of_path(self) == Some(true) {
+            self.forget(&kept_as);
+        }
     }
 
     /// What a trash says of what it does not have any more.

@@ -793,3 +793,71 @@ fn a_directory_that_was_closed_since_stays_closed() {
         }
     }
 }
+
+/// `bcmr sync --trash` that deletes a name in each of many directories, under strace with these words.
+fn trashed_under_strace(tmp: &Tmp, calls: &str, inject: &str) -> Ran {
+    tmp.file("s/stays", "S");
+    for n in 0..40 {
+        tmp.file(format!("d/{n}/gone-{n}"), format!("{n}"));
+        tmp.dir(format!("s/{n}"));
+    }
+    let strace = ["-f", "-qq", "-o", "log", "-e", calls, "-e", inject];
+    let words = "sync -j1 --delete --max-delete=100% --trash s d";
+    let mut line =
+        Line::new(Path::new("strace")).args(strace).args([BCMR]).args(words.split(' ')).cwd(tmp.path());
+    line.0.env("XDG_STATE_HOME", tmp.p("state")).env("XDG_DATA_HOME", tmp.p("data"));
+    line.run()
+}
+
+/// What is written down to be moved to the trash is moved, or the trash says nothing of it.
+#[test]
+fn the_trash_says_nothing_of_what_is_not_in_it() {
+    needs!(has_tool("strace"), "there is no strace");
+    for (inject, in_trash) in [
+        // The user stops the run among the moves: those that are written down are done.
+        ("inject=renameat2:signal=INT:delay_exit=200000:when=3", 40),
+        ("inject=fdatasync:error=EIO", 0),
+        ("inject=renameat2:error=EIO:when=3+", 2),
+    ] {
+        let tmp = Tmp::new();
+        let ran = trashed_under_strace(&tmp, "trace=renameat2,fdatasync", inject);
+        assert_ne!(ran.code, 0, "{inject}: {}", ran.err);
+        let (files, info) = (names(&tmp.p("data/Trash/files")), names(&tmp.p("data/Trash/info")));
+        assert_eq!((files.len(), info.len()), (in_trash, in_trash), "{inject}: {}", ran.err);
+        assert!(ran.err.matches("cannot write the receipt").count() <= 1, "{inject}: {}", ran.err);
+        let receipt = receipts(&tmp.p("state/bcmr/undo")).pop().unwrap();
+        run(&tmp, &format!("undo {}", receipt.display())).ok();
+        for n in 0..40 {
+            assert_eq!(text(&tmp.p(format!("d/{n}/gone-{n}"))), format!("{n}"), "{inject}");
+        }
+        assert_eq!(names(&tmp.p("data/Trash/info")).len(), 0, "{inject}");
+    }
+    // A killed run cannot take back what it said; undoing does.
+    let tmp = Tmp::new();
+    trashed_under_strace(&tmp, "trace=renameat2", "inject=renameat2:signal=KILL:when=3");
+    assert_eq!(names(&tmp.p("data/Trash/info")).len(), 40);
+    tmp.file("data/Trash/info/gone-30.trashinfo", "[Trash Info]\nPath=/elsewhere\n");
+    let receipt = receipts(&tmp.p("state/bcmr/undo")).pop().unwrap();
+    run(&tmp, &format!("undo {}", receipt.display())).ok();
+    assert_eq!(names(&tmp.p("data/Trash/info")), ["gone-30.trashinfo"]);
+}
+
+/// Another thing may have the name in the trash by now.
+#[test]
+fn what_another_has_put_into_the_trash_stays_there() {
+    let tmp = Tmp::new();
+    tmp.file("s/f", "F");
+    tmp.file("d/gone", "ours");
+    run(&tmp, "sync --delete --max-delete=100% --trash s d").ok();
+    let trash = tmp.p("data/Trash");
+    // Beside it first, so that it gets no number that was ours.
+    tmp.file("data/Trash/files/other", "theirs");
+    fs::rename(trash.join("files/other"), trash.join("files/gone")).unwrap();
+    let receipt = receipts(&tmp.p("state/bcmr/undo")).pop().unwrap();
+    for dry in ["-n ", ""] {
+        run(&tmp, &format!("undo {dry}{}", receipt.display())).code(1).says("not there any more");
+    }
+    assert!(!tmp.p("d/gone").exists());
+    assert_eq!(text(&trash.join("files/gone")), "theirs");
+    assert!(trash.join("info/gone.trashinfo").exists());
+}
