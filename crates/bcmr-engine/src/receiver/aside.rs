@@ -82,6 +82,8 @@ pub(crate) struct Aside {
     /// Where the destination has what only root can set.
     privileged: Privileged,
     run: Mutex<Option<KeptRun>>,
+    /// Bytes of the receipt that are on stable storage, as far as who waited for lines alone has seen to it. Locked before `run`.
+    synced_bytes: Mutex<u64>,
 }
 
 /// What there is once something was changed.
@@ -97,6 +99,8 @@ struct KeptRun {
     last: Option<(Vec<NameBuf>, Dir)>,
     /// Something is kept whose name is not on stable storage yet.
     owes: Vec<((u64, u64), Dir)>,
+    /// Among these are directories that things are to be moved into.
+    owes_places: bool,
     /// A line that says where something is kept is not on stable storage yet.
     owes_lines: bool,
     /// What a sync failed with: it may have lost lines, and is not tried again.
@@ -128,8 +132,8 @@ impl Aside {
         let dest_info = held_stat::dir_as(privileged, dest).map_err(|e| Error::os(Op::Stat, shown, e))?;
         let whole = dest.whereabouts().map_err(|e| Error::os(Op::Stat, shown, e))?;
         let dest_id = dir_id(dest).map_err(|e| Error::os(Op::Stat, shown, e))?;
-        let run = Mutex::default();
-        Ok(Aside { id: own.id(), kept_in, dest: whole, dest_id, dest_info, privileged, run })
+        let (run, synced_bytes) = (Mutex::default(), Mutex::default());
+        Ok(Aside { id: own.id(), kept_in, dest: whole, dest_id, dest_info, privileged, run, synced_bytes })
     }
 
     /// Refuses what is no place for what is kept of `dest`: one on another file system, and the destination itself.
@@ -341,6 +345,42 @@ impl Aside {
         settled.map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e))
     }
 
+    /// What was written down by now is on stable storage, and so is every directory that it names. One sync serves all who
+    /// wait for it: while it runs, others write their lines, and the next one has these.
+    ///
+    /// # Errors
+    /// As [`settle`](Aside::settle).
+    fn settle_lines(&self) -> Result<()> {
+        let Some(wanted) = self.run().as_ref().map(|run| run.receipt_bytes) else { return Ok(()) };
+        let mut synced_bytes = self.synced_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (receipt, bytes) = {
+            let mut run = self.run();
+            let Some(run) = &mut *run else { return Ok(()) };
+            let fail = |e| Error::os(Op::WriteReceipt, &run.receipt_shown, e);
+            if run.unsynced.is_none() && !run.owes_places {
+                if *synced_bytes >= wanted {
+                    return Ok(());
+                }
+                (run.receipt.try_clone().map_err(fail)?, run.receipt_bytes)
+            } else {
+                let settled = run.settle();
+                run.is_told |= settled.is_err();
+                return settled.map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e));
+            }
+        };
+        let synced = receipt.sync_data();
+        if let Err(e) = &synced
+            && let Some(run) = &mut *self.run()
+        {
+            // R5: as where all is settled.
+            run.unsynced.get_or_insert(again(e));
+            run.is_told = true;
+            return Err(Error::os(Op::WriteReceipt, &run.receipt_shown, again(e)));
+        }
+        *synced_bytes = bytes;
+        Ok(())
+    }
+
     /// Moves `name`, which is `there` in `dir`, away, with all that is in it, to where it was promised.
     ///
     /// # Errors
@@ -376,7 +416,7 @@ impl Aside {
     /// It stays where it is.
     fn takes(&self, dir: &Dir, node: &Node, name: Name<'_>, there: &Info) -> Result<()> {
         let promised = self.promises(node, name, there)?;
-        let moved = self.settle().and_then(|()| self.moves((dir, node), name, there, &promised));
+        let moved = self.settle_lines().and_then(|()| self.moves((dir, node), name, there, &promised));
         if moved.is_err() {
             self.forgets(std::iter::once(&*promised));
         }
@@ -521,6 +561,7 @@ impl Aside {
             old: if trash { None } else { Some(dir.open_dir(old.as_name())?) },
             last: None,
             owes: vec![(receipts.info()?.id(), receipts.try_clone()?), (dir.info()?.id(), dir)],
+            owes_places: true,
             owes_lines: false,
             unsynced: None,
             is_told: false,
@@ -794,6 +835,7 @@ impl KeptRun {
         let mut dir = self.old.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
         for name in names {
             if land::ensure_dir(&dir, name.as_name(), 0o700)? {
+                self.owes_places = true;
                 self.owe(dir.try_clone()?)?;
             }
             dir = dir.open_dir(name.as_name())?;
@@ -826,7 +868,7 @@ impl KeptRun {
             self.owes.drain(..).try_for_each(|(_, dir)| disk.sync_dir(&dir))
         };
         let synced = sync();
-        self.owes_lines = false;
+        (self.owes_lines, self.owes_places) = (false, false);
         self.unsynced = synced.as_ref().err().map(again);
         synced
     }
@@ -920,6 +962,7 @@ mod tests {
             old,
             last,
             owes,
+            owes_places: false,
             owes_lines: false,
             unsynced: None,
             is_told: false,
