@@ -815,15 +815,16 @@ fn the_trash_says_nothing_of_what_is_not_in_it() {
     needs!(has_tool("strace"), "there is no strace");
     for (inject, in_trash) in [
         // The user stops the run among the moves: those that are written down are done.
-        ("inject=renameat2:signal=INT:delay_exit=200000:when=3", 40),
-        ("inject=fdatasync:error=EIO", 0),
-        ("inject=renameat2:error=EIO:when=3+", 2),
+        ("inject=renameat2:signal=INT:delay_exit=200000:when=3", Some(40)),
+        ("inject=fdatasync:error=EIO", Some(0)),
+        ("inject=renameat2:error=EIO:when=3+", None),
     ] {
         let tmp = Tmp::new();
         let ran = trashed_under_strace(&tmp, "trace=renameat2,fdatasync", inject);
         assert_ne!(ran.code, 0, "{inject}: {}", ran.err);
         let (files, info) = (names(&tmp.p("data/Trash/files")), names(&tmp.p("data/Trash/info")));
-        assert_eq!((files.len(), info.len()), (in_trash, in_trash), "{inject}: {}", ran.err);
+        assert_eq!(files.len(), info.len(), "{inject}: {}", ran.err);
+        assert!(in_trash.is_none_or(|count| count == files.len()), "{inject}: {files:?} {}", ran.err);
         assert!(ran.err.matches("cannot write the receipt").count() <= 1, "{inject}: {}", ran.err);
         let receipt = receipts(&tmp.p("state/bcmr/undo")).pop().unwrap();
         run(&tmp, &format!("undo {}", receipt.display())).ok();
