@@ -23,6 +23,7 @@ use crate::verbs::sync::{OfSnapshot, sync_of};
 use crate::verbs::thin;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -198,6 +199,8 @@ impl SnapshotRun {
             tally.fail(e);
             return SnapshotEnd::Absent;
         }
+        // It is there, whatever cannot be taken away.
+        self.shelf.forget_unfinished().unwrap_or_else(|e| tally.fail(e));
         let swept = self.shelf.sweep(|e| tally.fail(e));
         swept.unwrap_or_else(|e| tally.fail(Error::os(Op::CleanUp, self.shelf.shown.join(BOOKS), e)));
         match self.dated.thinning.is_none_or(|rule| self.thin(rule, jobs, tally)) {
@@ -412,11 +415,16 @@ impl Snapshots {
                 return Err(io::ErrorKind::NotFound.into());
             }
             move_whole(&self.books, unfinished.as_name(), &there, &self.dir, name.as_name())?;
-            disk.remove_file(&self.books, named(UNFINISHED_BOOK)?.as_name())?;
             disk.sync_dir(&self.books)?;
             disk.sync_dir(&self.dir)
         };
         publish().map_err(self.fail(Op::PublishDirectory, &text))
+    }
+
+    /// What the tree was known by while it was made goes. The next run writes it anew.
+    fn forget_unfinished(&self) -> Result<()> {
+        let forget = || Sys::new().remove_file(&self.books, named(UNFINISHED_BOOK)?.as_name());
+        forget().map_err(|e| Error::os(Op::CleanUp, self.shown.join(BOOKS).join(UNFINISHED_BOOK), e))
     }
 
     /// Takes one away: it has no name as a snapshot any more before anything of it goes. Whether all of it went: else the user
@@ -460,11 +468,15 @@ impl UnfinishedTree {
         name.bytes() == UNFINISHED.as_bytes()
     }
 
-    /// The one in `books`, if it is the very one that was made there: one in a copy of that is a directory like any other.
+    /// The one in `books`, if it is the very one that was made there: one in a copy of that is a directory like any other, and
+    /// so is what a user has called so elsewhere.
     ///
     /// # Errors
     /// It cannot be looked at.
     pub(crate) fn found(books: &Dir) -> io::Result<Option<UnfinishedTree>> {
+        if books.whereabouts().is_ok_and(|at| at.file_name() != Some(OsStr::new(BOOKS))) {
+            return Ok(None);
+        }
         let books = books.reopen()?;
         let is_running = books.try_lock() != Lock::Held;
         let tree = match books.open_dir(named(UNFINISHED)?.as_name()) {
@@ -474,10 +486,8 @@ impl UnfinishedTree {
             }
             opened => opened?,
         };
-        let is_ours = match is_in_book(&books, named(UNFINISHED_BOOK)?.as_name(), &tree) {
-            Err(e) if Code::of(&e) == Code::NotFound => false,
-            looked => looked?,
-        };
+        // A link, a directory, and what cannot be read, say of nothing that it is ours.
+        let is_ours = is_in_book(&books, named(UNFINISHED_BOOK)?.as_name(), &tree).unwrap_or(false);
         let info = tree.info()?;
         Ok(is_ours.then_some(UnfinishedTree { books, info, is_running }))
     }

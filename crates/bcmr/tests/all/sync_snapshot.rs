@@ -442,3 +442,50 @@ fn an_earlier_snapshot_that_cannot_be_looked_at_is_an_error() {
     let [first, second] = &snapshots(&tmp.p("snaps"))[..] else { panic!("both are there") };
     assert_eq!(inode(&first.join("a")), inode(&second.join("a")));
 }
+
+/// What a user has called as parts of a snapshot are is the user's own.
+#[test]
+fn a_directory_of_the_users_is_no_unfinished_snapshot() {
+    let tmp = Tmp::new();
+    tmp.dir("proj/unfinished/sub");
+    std::os::unix::fs::symlink("/nowhere", tmp.p("proj/unfinished.book")).unwrap();
+    tmp.file("more/.bcmr-snapshots/unfinished/x", "x");
+    tmp.dir("more/.bcmr-snapshots/unfinished.book");
+    for place in ["proj", "more", "more/.bcmr-snapshots"] {
+        let ran = bcmr(["sessions", "--clean", place]).cwd(tmp.path()).run().ok();
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{place}");
+    }
+    assert!(tmp.p("more/.bcmr-snapshots/unfinished/x").exists());
+}
+
+/// M8: a snapshot that has its name is told as one, whatever of its making stays.
+#[test]
+fn a_snapshot_whose_book_stays_is_there() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    source(&tmp);
+    let book = tmp.p("snaps/.bcmr-snapshots/unfinished.book");
+    let traced = |inject: &str, at: &str| {
+        let line = Line::new(Path::new("strace")).args(["-f", "-qq", "-o", "log", "-e", "trace=unlinkat"]);
+        let line = line.args(["-e", inject, BCMR, "sync", "-j1", "--snapshot", "--at", at, "s", "snaps"]);
+        let mut line = line.cwd(tmp.path());
+        line.0.env("XDG_STATE_HOME", tmp.p("state"));
+        line.run()
+    };
+    // The second one is made as the third is.
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+    traced("signal=none", "2026-01-02").ok();
+    // Calls are counted for each thread.
+    let log = text(&tmp.p("log"));
+    let last = log.lines().filter(|call| call.contains("unfinished.book")).last().unwrap();
+    let thread = last.split(' ').next().unwrap();
+    let calls: Vec<&str> =
+        log.lines().filter(|call| call.starts_with(thread) && call.contains("unlinkat(")).collect();
+    let at = calls.iter().rposition(|call| call.contains("unfinished.book")).unwrap() + 1;
+    let ran = traced(&format!("inject=unlinkat:error=EIO:when={at}"), "2026-01-03");
+    assert!(ran.code == 1 && !ran.err.contains("does not appear"), "{}", ran.err);
+    alike(&tmp.p("s"), &tmp.p("snaps/2026-01-03T000000Z"));
+    assert!(book.exists() && ran.err.contains("unfinished.book"), "{}", ran.err);
+    sync(&tmp, "--snapshot --at 2026-01-04 s snaps").ok();
+    assert!(!book.exists());
+}
