@@ -477,7 +477,7 @@ fn a_snapshot_whose_book_stays_is_there() {
     traced("signal=none", "2026-01-02").ok();
     // Calls are counted for each thread.
     let log = text(&tmp.p("log"));
-    let last = log.lines().filter(|call| call.contains("unfinished.book")).next_back().unwrap();
+    let last = log.lines().rfind(|call| call.contains("unfinished.book")).unwrap();
     let thread = last.split(' ').next().unwrap();
     let calls: Vec<&str> =
         log.lines().filter(|call| call.starts_with(thread) && call.contains("unlinkat(")).collect();
