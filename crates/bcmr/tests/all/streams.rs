@@ -351,13 +351,13 @@ fn last_words_that_nobody_reads_are_given_up_at_the_first_signal() {
     for (before, words, made) in
         [(None, "plan s d --out p --shards 1", "p/plan"), (Some("shard p 0"), "finish p", "p/receipt")]
     {
-        for words in before {
+        if let Some(words) = before {
             bcmr(words.split(' ')).cwd(tmp.path()).run().ok();
         }
         let (_read, write) = full_pipe();
         let mut line = bcmr(words.split(' ')).cwd(tmp.path());
         line.0.stdout(write);
-        let mut waiting = line.start();
+        let waiting = line.start();
         let is_made = within(60, || catches_signals(waiting.pid()) && tmp.p(made).exists());
         waiting.signal(rustix::process::Signal::TERM);
         let ran = waiting.wait();
