@@ -104,7 +104,7 @@ fn of(operands: &mut Operands) -> Vec<&mut PathBuf> {
 /// What `@name/rest` stands for, if there is such a place.
 ///
 /// # Errors
-/// It is below the home directory, and nothing says which that is.
+/// It is below the home directory, and `HOME` does not say which that is.
 fn full(
     path: &Path,
     places: &BTreeMap<String, String>,
