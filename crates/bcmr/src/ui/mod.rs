@@ -86,7 +86,7 @@ where
 }
 
 /// The same of a verb that finds something. What `words` says of that is printed behind a run that went well, but for machines and
-/// where nothing is to be told; an exit code instead of words has been told of.
+/// with `-q`; an exit code instead of words has been told of.
 pub fn run_then<F, T>(
     drawing: Drawing,
     show: &Show,
