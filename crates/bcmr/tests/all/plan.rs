@@ -999,7 +999,7 @@ fn a_check_in_shards_finds_what_differs() {
     assert_no_litter(site.tmp.path());
 }
 
-/// A directory that DST lacks is told by each shard that has something in it, whoever has its own name.
+/// A directory that DST lacks is told by each shard that has something in it, not only by the one that has its name.
 #[test]
 fn each_shard_of_a_check_tells_what_is_lacking() {
     let site = Site::new();

@@ -279,7 +279,7 @@ fn l5_a_directory_of_another_group_still_hands_its_group_down() {
     std::os::unix::fs::chown(tmp.p("d"), Some(NOBODY), Some(2000)).unwrap();
     chmod(&tmp.p("d"), 0o2777);
     let (s, d) = (tmp.p("s"), tmp.p("d"));
-    let words = ["copy", "-r", "--preserve=mode", "-T"].map(|word| o(word));
+    let words = ["copy", "-r", "--preserve=mode", "-T"].map(o);
     bcmr_as(NOBODY, &tmp, words.into_iter().chain([s.as_os_str(), d.as_os_str()])).run();
     for path in ["a", "sub"] {
         assert_eq!(std::fs::metadata(d.join(path)).unwrap().gid(), 2000, "{path}");
@@ -716,7 +716,7 @@ fn l13_a_link_of_another_user_in_a_shared_directory_is_not_followed() {
             symlink(to, shared.join(&name)).unwrap();
             std::os::unix::fs::lchown(shared.join(&name), Some(owner), Some(owner)).unwrap();
         }
-        symlink(shared.join(link), tmp.p(&format!("to-{link}"))).unwrap();
+        symlink(shared.join(link), tmp.p(format!("to-{link}"))).unwrap();
     }
     for (words, may) in [
         ("copy src shared/dir", false),
