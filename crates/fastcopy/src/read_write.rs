@@ -227,7 +227,7 @@ pub fn write_full_as(fd: impl AsFd, off: u64, buf: &[u8], cache: Cache) -> io::R
 /// such as a pipe or a terminal.
 ///
 /// Where there is no room, it is waited for as long as `go_on` says so: where the descriptor does not block (EAGAIN), and in a
-/// pipe or a socket that does, as what blocks in the kernel asks nobody. Returns whether all was written.
+/// pipe or a socket that does, as a blocked call does not ask `go_on`. Returns whether all was written.
 ///
 /// # Errors
 /// As [`write_full`].
