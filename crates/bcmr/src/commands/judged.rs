@@ -14,8 +14,8 @@ use crate::ui::writer;
 use crate::usage::Usage;
 use crate::voice::BCMR;
 
-/// Says what makes no sense in a command that may have defaults, and returns its exit code: what makes no sense need not have been typed. Where what was typed makes none by
-/// itself, it is that which is told.
+/// Says what makes no sense in a command that may have defaults, and returns its exit code. What makes no sense need not have
+/// been typed: the defaults are named where what was typed makes sense without them. Else its own error is told.
 pub fn usage_with_defaults(env: &Env, verb: Verb, u: &Usage) -> u8 {
     if env.defaults.is_empty() {
         return usage(verb, u);
