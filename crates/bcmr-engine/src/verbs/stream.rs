@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Read and written at a time, in bytes.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 128 << 10;
 /// How often a cancel is looked for while nothing comes.
 const LOOK: Duration = Duration::from_millis(100);
 /// The mode that a new file has before the umask.
