@@ -81,13 +81,13 @@ pub(crate) fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
 /// The chaining values of all blocks of a file; `None` where it cannot be read.
 pub(crate) fn values_of(file: &OwnedFd) -> Option<Vec<Cv>> {
     let size = Info::of(file).ok()?.size;
-    let mut room = vec![0; PIECE_BYTES];
+    let mut room = aligned();
     let starts = (0..size).step_by(BLOCK_BYTES as usize);
     let values = starts.map(|start| {
         let end = size.min(start + BLOCK_BYTES);
         let mut value = hasher_at(start);
         let read = |at, piece: &mut [u8]| read_full(file, at, piece);
-        let behind = in_pieces(start..end, &mut room, read, |_, bytes| {
+        let behind = in_pieces(start..end, room.all(), read, |_, bytes| {
             value.update(bytes);
             Ok(())
         });

@@ -12,7 +12,7 @@ use crate::peer::reply::Reply;
 use crate::receiver::arriving::{Arriving, BlockCache};
 use crate::receiver::dir_task::Slot;
 use crate::stem::is_about_as_long;
-use crate::store::{Block, CameFrom, Pinned, Store, Taken};
+use crate::store::{Block, CameFrom, Pinned, Store};
 use crate::tally::Tally;
 use bcmr_wire::limits;
 use bcmr_wire::message::Message;
@@ -48,11 +48,8 @@ impl FileBlocks<'_> {
 impl BlockCache for Arc<FileBlocks<'_>> {
     fn block(&self, block: u64, bytes: u64) -> Option<Vec<u8>> {
         let (pinned, tag) = self.found().remove(&block)?;
-        let mut room = vec![0; usize::try_from(bytes).ok()?];
-        match self.store.take(&pinned, &self.nonce, &tag?, &mut room) {
-            Taken::Whole => Some(room),
-            Taken::Missing => None,
-        }
+        let content = self.store.take(&pinned, &self.nonce, &tag?)?;
+        (content.len() as u64 == bytes).then_some(content)
     }
 }
 

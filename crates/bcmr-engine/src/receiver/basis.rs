@@ -7,7 +7,7 @@
 use crate::chunks::{ChunkSum, Chunking, DELTA_BYTES_MIN, REST_BYTES_MIN, Span, chunk_of};
 use bcmr_wire::limits::SMALL_FILE_BYTES;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::read_write::read_full;
+use fastcopy::read_write::{ASIDE_BYTES, read_append};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -67,10 +67,8 @@ impl Basis {
         // The first byte in `room`, and the first byte that was not told of.
         let (mut read_to, mut first) = (0_u64, 0_u64);
         while at < self.bytes && told < bcmr_wire::limits::SUMS_KEPT_MAX {
-            let kept = room.len();
             let want = READ_BYTES.min(usize::try_from(self.bytes - read_to).unwrap_or(READ_BYTES));
-            room.resize(kept + want, 0);
-            match read_full(&self.file, read_to, room.get_mut(kept..).unwrap_or_default()) {
+            match read_append(&self.file, read_to, want, &mut room) {
                 Ok(n) if n == want => {}
                 // It became shorter, or cannot be read: what is known of it will do.
                 _ => break,
@@ -102,8 +100,8 @@ impl Basis {
         if asked > most {
             return None;
         }
-        let mut room = vec![0; usize::try_from(bytes).ok()?];
-        self.read(at, &mut room);
+        let mut room = Vec::new();
+        self.read(at, usize::try_from(bytes).ok()?, &mut room);
         let mut sums = Vec::new();
         Chunking::FINE.cut(&room, true, |chunk| sums.push(chunk_of(chunk)));
         Some(sums)
@@ -113,7 +111,7 @@ impl Basis {
     /// there, or of more or less than was carried.
     pub(crate) fn assemble(&self, spans: &[Span], carried: &[u8]) -> Option<Vec<u8>> {
         let length: u64 = spans.iter().map(|span| span.bytes).sum();
-        let mut out = Vec::with_capacity(usize::try_from(length).ok()?);
+        let mut out = Vec::with_capacity(usize::try_from(length).ok()?.saturating_add(ASIDE_BYTES));
         let mut rest = carried;
         for span in spans {
             let bytes = usize::try_from(span.bytes).ok()?;
@@ -125,9 +123,7 @@ impl Basis {
                 }
                 Some(from) => {
                     from.checked_add(span.bytes).filter(|end| *end <= self.bytes)?;
-                    let before = out.len();
-                    out.resize(before + bytes, 0);
-                    self.read(from, out.get_mut(before..).unwrap_or_default());
+                    self.read(from, bytes, &mut out);
                     self.used.fetch_add(span.bytes, Relaxed);
                 }
             }
@@ -135,9 +131,12 @@ impl Basis {
         rest.is_empty().then_some(out)
     }
 
-    /// What cannot be read stays as it is in `room`: the block will not have the value that it should have, and comes whole.
-    fn read(&self, at: u64, room: &mut [u8]) {
-        let _read = read_full(&self.file, at, room).is_ok();
+    /// Adds a range of it to `out`. What cannot be read is zeros there: the block will not have the value that it should have,
+    /// and comes whole.
+    fn read(&self, at: u64, bytes: usize, out: &mut Vec<u8>) {
+        let whole = out.len() + bytes;
+        let _read = read_append(&self.file, at, bytes, out).is_ok();
+        out.resize(whole, 0);
     }
 }
 

@@ -25,7 +25,7 @@ use bcmr_wire::message::{Codec, FileState, Message, Patch, Piece, Run, data};
 use bcmr_wire::{codec, frame};
 use blake3::hazmat::HasherExt;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::read_write::{read_append, read_full};
+use fastcopy::read_write::{ASIDE_BYTES, read_append, read_full};
 use fastcopy::sparse::{Extents, is_zero};
 use std::io;
 use std::ops::Range;
@@ -515,9 +515,9 @@ fn runs_of(spans: &[Span], range: &Range<u64>) -> Option<Vec<Span>> {
 }
 
 fn read_range(open: &OpenLarge, range: Range<u64>) -> std::result::Result<Vec<u8>, FileFailed> {
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    match read_full(&*open.fd, range.start, &mut bytes) {
-        Ok(n) if n == bytes.len() => Ok(bytes),
+    let (mut bytes, want) = (Vec::new(), (range.end - range.start) as usize);
+    match read_append(&*open.fd, range.start, want, &mut bytes) {
+        Ok(n) if n == want => Ok(bytes),
         Ok(_) => Err(FileFailed::Changed),
         Err(e) => Err(read_failed(path_of(&open.place, &open.item), &e)),
     }
@@ -560,7 +560,7 @@ fn read_hashed(
     out: &mut Vec<u8>,
     mut hasher: Option<&mut blake3::Hasher>,
 ) -> io::Result<()> {
-    out.reserve(bytes);
+    out.reserve(bytes + ASIDE_BYTES);
     let mut done = 0;
     while done < bytes {
         let before = out.len();

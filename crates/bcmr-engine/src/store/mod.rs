@@ -18,7 +18,7 @@ use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::process::effective_user;
-use fastcopy::read_write::read_full;
+use fastcopy::read_write::{ASIDE_BYTES, read_append};
 use index::{Key, Likeness, PATH_BYTES_MAX, Record};
 use shelf::{Blobs, Shelf, Writer};
 use std::collections::HashMap;
@@ -82,16 +82,6 @@ enum HeldIn {
     LandedFile,
     /// A file of the store that holds nothing else.
     Store,
-}
-
-/// The answer of [`Store::take`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Taken {
-    /// The room holds the block.
-    Whole,
-    /// The room holds nothing of use: ask for the block.
-    Missing,
 }
 
 /// The store, for one user and one root.
@@ -379,41 +369,39 @@ impl Store {
     }
 
     /// Reads a block once, and compares what was read with its chaining value and with the client's proof that it has
-    /// the block: `tag` is its BLAKE3 keyed with `nonce`. `room` must be as long as the block.
-    pub(crate) fn take(&self, pinned: &Pinned, nonce: &[u8; 32], tag: &[u8; 32], room: &mut [u8]) -> Taken {
-        if room.len() as u64 != pinned.block.len {
-            return Taken::Missing;
-        }
+    /// the block: `tag` is its BLAKE3 keyed with `nonce`. `None`: the block cannot be had, or is not shown to be known.
+    pub(crate) fn take(&self, pinned: &Pinned, nonce: &[u8; 32], tag: &[u8; 32]) -> Option<Vec<u8>> {
+        let bytes = usize::try_from(pinned.block.len).ok()?;
         let mut value = blake3::Hasher::new();
         value.set_input_offset(pinned.block.at);
         let mut proof = blake3::Hasher::new_keyed(nonce);
-        let mut at = if pinned.held_in == HeldIn::Store { 0 } else { pinned.block.at };
+        let at = if pinned.held_in == HeldIn::Store { 0 } else { pinned.block.at };
+        let mut content = Vec::with_capacity(bytes + ASIDE_BYTES);
         // Both hashes go over a piece while it is in the cache.
-        for piece in room.chunks_mut(PIECE_BYTES) {
-            match read_full(&*pinned.file, at, piece) {
-                Ok(n) if n == piece.len() => {}
-                _ => {
-                    self.wrong(pinned);
-                    return Taken::Missing;
-                }
+        while content.len() < bytes {
+            let before = content.len();
+            let want = PIECE_BYTES.min(bytes - before);
+            if !read_append(&*pinned.file, at + before as u64, want, &mut content).is_ok_and(|n| n == want) {
+                self.wrong(pinned);
+                return None;
             }
+            let piece = content.get(before..).unwrap_or_default();
             value.update(piece);
             proof.update(piece);
-            at += piece.len() as u64;
         }
         // The value first: bytes that were not asked for must not decide whether the proof holds.
         if value.finalize_non_root() != pinned.block.cv {
             self.wrong(pinned);
-            return Taken::Missing;
+            return None;
         }
         // The block is right and the client has not shown that it has it: it stays, and it is not handed out. The
         // comparison of `Hash` takes the same time wherever the difference is.
         if proof.finalize() != blake3::Hash::from_bytes(*tag) {
-            return Taken::Missing;
+            return None;
         }
         self.later(&mut self.state(), Deferred::Used(pinned.key));
         self.taken_bytes.fetch_add(pinned.block.len, Relaxed);
-        Taken::Whole
+        Some(content)
     }
 
     /// Bytes of the blocks that were taken since the store was opened.

@@ -96,14 +96,9 @@ fn get(store: &Store, data: &[u8], block: &Block) -> Option<Vec<u8>> {
 }
 
 fn taken(store: &Store, pinned: &Pinned, data: &[u8], block: &Block) -> Option<Vec<u8>> {
-    let mut room = vec![0; block.len as usize];
-    match store.take(pinned, &NONCE, &tag(data, block), &mut room) {
-        Taken::Whole => {
-            assert_eq!(room, part(data, block), "the store gave wrong bytes");
-            Some(room)
-        }
-        Taken::Missing => None,
-    }
+    let content = store.take(pinned, &NONCE, &tag(data, block))?;
+    assert_eq!(content, part(data, block), "the store gave wrong bytes");
+    Some(content)
 }
 
 /// Which of the blocks are still there, without using them.
@@ -294,21 +289,16 @@ fn who_does_not_have_the_block_does_not_get_it() {
     let d = data(1, 2 * B);
     let blocks = g.put(&store, "secret", &d);
     let pinned = store.find(&blocks[0]).unwrap();
-    let mut room = vec![0; B as usize];
     let right = tag(&d, &blocks[0]);
     let mut wrong = right;
     wrong[31] ^= 1;
     let replayed = *blake3::keyed_hash(&[8; 32], part(&d, &blocks[0])).as_bytes();
     for bad in [[0; 32], blocks[0].cv, wrong, replayed, tag(&d, &blocks[1])] {
-        assert_eq!(store.take(&pinned, &NONCE, &bad, &mut room), Taken::Missing);
+        assert_eq!(store.take(&pinned, &NONCE, &bad), None);
     }
     // Nor does a bad claim take it away from those who have it.
     assert!(store.find(&blocks[0]).is_some());
-    assert_eq!(store.take(&pinned, &NONCE, &right, &mut room), Taken::Whole);
-    assert_eq!(room, part(&d, &blocks[0]));
-    let mut short = vec![0; B as usize - 1];
-    assert_eq!(store.take(&pinned, &NONCE, &right, &mut short), Taken::Missing);
-    assert!(store.find(&blocks[0]).is_some());
+    assert_eq!(store.take(&pinned, &NONCE, &right).unwrap(), part(&d, &blocks[0]));
 }
 
 #[test]
@@ -834,8 +824,7 @@ fn kept_blocks_outlive_their_file() {
         let other = Store::open(&g.cas(), 0, keep, b"other root", root).unwrap();
         assert!(blocks.iter().all(|b| other.find(b).is_none()));
         if let Some(pinned) = later.find(&blocks[0]) {
-            let mut room = vec![0; B as usize];
-            assert_eq!(later.take(&pinned, &NONCE, &[0; 32], &mut room), Taken::Missing);
+            assert_eq!(later.take(&pinned, &NONCE, &[0; 32]), None);
             assert!(get(&later, &d, &blocks[0]).is_some(), "it stays");
         }
         // C3: no other user reads it.

@@ -3,6 +3,7 @@
 //! no hashes, no names, no attributes, no stage. Its other half is started through ssh, as that of a copy is, since
 //! a key must come from somewhere. Must not know what it is compared with.
 
+use fastcopy::read_write::ASIDE_BYTES;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use sh::{Result, text};
 use std::fs::File;
@@ -125,7 +126,9 @@ fn send_all(sockets: Vec<TcpStream>, path: &Path, key: &[u8]) -> Result {
 }
 
 fn send(mut socket: TcpStream, mut seal: Seal, file: &File, size: u64, next: &AtomicU64) -> Result {
-    let mut record = vec![0; LENGTH_BYTES + PLACE_BYTES + RECORD_BYTES + TAG_BYTES];
+    let mut room = vec![0; ASIDE_BYTES + LENGTH_BYTES + PLACE_BYTES + RECORD_BYTES + TAG_BYTES];
+    // Not where the kernel copies slowly.
+    let record = &mut room[ASIDE_BYTES..];
     loop {
         let at = next.fetch_add(RECORD_BYTES as u64, Relaxed);
         let bytes = size.saturating_sub(at).min(RECORD_BYTES as u64) as usize;
