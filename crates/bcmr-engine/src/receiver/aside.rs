@@ -339,10 +339,7 @@ impl Aside {
     /// It may not be, then and from then on: nothing may be moved away for it.
     pub(crate) fn settle(&self) -> Result<()> {
         let mut run = self.run();
-        let Some(run) = &mut *run else { return Ok(()) };
-        let settled = run.settle();
-        run.is_told |= settled.is_err();
-        settled.map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e))
+        run.as_mut().map_or(Ok(()), KeptRun::settle_or_tell)
     }
 
     /// What was written down by now is on stable storage, and so is every directory that it names. One sync serves all who
@@ -356,17 +353,15 @@ impl Aside {
         let (receipt, bytes) = {
             let mut run = self.run();
             let Some(run) = &mut *run else { return Ok(()) };
-            let fail = |e| Error::os(Op::WriteReceipt, &run.receipt_shown, e);
-            if run.unsynced.is_none() && !run.owes_places {
-                if *synced_bytes >= wanted {
-                    return Ok(());
-                }
-                (run.receipt.try_clone().map_err(fail)?, run.receipt_bytes)
-            } else {
-                let settled = run.settle();
-                run.is_told |= settled.is_err();
-                return settled.map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e));
+            if run.unsynced.is_some() || run.owes_places {
+                return run.settle_or_tell();
             }
+            if *synced_bytes >= wanted {
+                return Ok(());
+            }
+            let receipt = run.receipt.try_clone();
+            let receipt = receipt.map_err(|e| Error::os(Op::WriteReceipt, &run.receipt_shown, e))?;
+            (receipt, run.receipt_bytes)
         };
         let synced = receipt.sync_data();
         if let Err(e) = &synced
@@ -871,6 +866,13 @@ impl KeptRun {
         (self.owes_lines, self.owes_places) = (false, false);
         self.unsynced = synced.as_ref().err().map(again);
         synced
+    }
+
+    /// As [`settle`](Self::settle), with an error that is told, and so need not be at the end.
+    fn settle_or_tell(&mut self) -> Result<()> {
+        let settled = self.settle();
+        self.is_told |= settled.is_err();
+        settled.map_err(|e| Error::os(Op::WriteReceipt, &self.receipt_shown, e))
     }
 }
 

@@ -411,10 +411,8 @@ fn pour(copier: &mut Copier<'_>, file: &File<'_>, source: OwnedFd, to: OwnedFd) 
     let (src, dst) = (&file.src.shown, &file.dst.shown);
     let poured = if holes {
         let mut to = Pieces { to: std::fs::File::from(to) };
-        let poured = {
-            let put = |piece: &[u8]| to.write_all(piece).map(|()| true);
-            stream::pour(&mut from, stream::PIECE_BYTES, put, src, dst, watch)
-        };
+        let put = |piece: &[u8]| to.write_all(piece).map(|()| true);
+        let poured = stream::pour(&mut from, stream::PIECE_BYTES, put, src, dst, watch);
         poured.and_then(|_| to.flush().map_err(|e| Error::os(Op::Write, dst, e)))
     } else {
         stream::pour_into(&mut from, &to, src, dst, watch).map(drop)

@@ -3,7 +3,6 @@
 //!
 //! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
 
-use crate::blocks::aligned;
 use crate::disk::reader;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Cancel, Event, Front, HearingFront, Question, Summary, Watch};
@@ -13,8 +12,8 @@ use crate::tally::Tally;
 use crate::verbs::operands::{self, Place, Reach, Source, Where};
 use fastcopy::dir::open_to_write;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::poll;
 use fastcopy::read_write::{open_unblocked, write_stream};
+use fastcopy::{Scratch, poll};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -296,15 +295,17 @@ pub(crate) fn pour(
     dst: &Path,
     watch: Watch<'_>,
 ) -> Result<u64> {
-    let (mut room, mut bytes) = (aligned(), 0);
+    let (mut scratch, mut bytes) = (Scratch::new(), 0);
+    let room = scratch.buffer();
+    let piece_bytes = piece_bytes.min(room.len());
     while has_come(&*from, src, watch.cancel)? {
-        let got = match from.read(room.piece(piece_bytes)) {
+        let got = match from.read(room.get_mut(..piece_bytes).unwrap_or_default()) {
             Ok(0) => break,
             Ok(got) => got,
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
             Err(e) => return Err(Error::os(Op::Read, src, e)),
         };
-        let piece = room.piece(got);
+        let piece = room.get(..got).unwrap_or_default();
         if !put(piece).map_err(|e| Error::os(Op::Write, dst, e))? {
             break;
         }
