@@ -178,14 +178,14 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
     Ok(here.told(|teller| stepwise::remove(&paths, &o, teller)))
 }
 
-/// An operand that begins with a dash, taken for options: how to name it.
+/// A name that begins with a dash, where an option is wrong: how to name it. As in rm, behind `--` as well.
 fn named_with_dash(all: &[OsString], wrong: Wrong, here: &Here<'_>) -> Wrong {
     let is_there = |word: &&OsString| {
         word.as_bytes().starts_with(b"-")
             && word.len() > 1
             && bcmr_engine::verbs::look::stat(std::path::Path::new(word), false).is_ok()
     };
-    let Some(word) = all.iter().take_while(|word| *word != "--").find(is_there) else { return wrong };
+    let Some(word) = all.iter().find(is_there) else { return wrong };
     let dotted = std::path::Path::new(".").join(word);
     let bare = super::messages::bare(here.locale, dotted.as_os_str());
     let hint = [b"Try 'rm ", &bare[..], b"' to remove the file ", &here.quoted(word)[..], b".\n"].concat();
