@@ -584,30 +584,16 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         threads: usize,
         again: bool,
     ) -> Vec<Retry> {
-        if jobs.len() < 2 || !jobs.iter().any(Job::is_into_stream) {
-            return self.land_together(hand, pair, jobs, way, threads, again);
-        }
-        let (streams, others) = jobs.drain(..).partition(Job::is_into_stream);
-        *jobs = others;
-        let mut retries = self.land_together(hand, pair, jobs, way, threads, again);
-        for job in <Vec<Job<'_, D>>>::into_iter(streams) {
-            *jobs = vec![job];
-            retries.extend(self.land_together(hand, pair, jobs, way, threads, again));
-        }
-        retries
-    }
-
-    fn land_together(
-        &self,
-        hand: &mut D::Hand,
-        pair: &Arc<Slot<S, D>>,
-        jobs: &mut Vec<Job<'_, D>>,
-        way: Way,
-        threads: usize,
-        again: bool,
-    ) -> Vec<Retry> {
         if jobs.is_empty() {
             return Vec::new();
+        }
+        if jobs.len() > 1 && jobs.iter().any(Job::is_into_stream) {
+            let (streams, others): (Vec<_>, Vec<_>) = jobs.drain(..).partition(Job::is_into_stream);
+            let alone = streams.into_iter().map(|job| vec![job]);
+            let parts = std::iter::once(others).chain(alone);
+            return parts
+                .flat_map(|mut part| self.land(hand, pair, &mut part, way, threads, again))
+                .collect();
         }
         let policy = self.policy;
         let watch = &self.tally.watch;
