@@ -184,10 +184,13 @@ fn append(fd: impl AsFd, off: u64, enough: usize, most: usize, buf: &mut Vec<u8>
     while done < enough {
         let at = off + done as u64;
         let spare = buf.spare_capacity_mut();
-        let aside = if is_slow(spare.as_ptr().addr(), at) { ASIDE_BYTES } else { 0 };
-        let aside = aside.min(spare.len() - (most - done));
-        let room = &mut spare[aside..][..most - done];
-        let n = retry_on_intr(|| rustix::io::pread(&fd, &mut *room, at).map(|(read, _)| read.len()))?;
+        let wanted = most - done;
+        let aside = if wanted >= PAGE && is_slow(spare.as_ptr().addr(), at) { ASIDE_BYTES } else { 0 };
+        // Where there is no more room than that, the end of it comes with the next call.
+        let room = wanted.min(spare.len() - aside);
+        let n = retry_on_intr(|| {
+            rustix::io::pread(&fd, &mut spare[aside..aside + room], at).map(|(read, _)| read.len())
+        })?;
         if n == 0 {
             break;
         }
@@ -201,15 +204,15 @@ fn append(fd: impl AsFd, off: u64, enough: usize, most: usize, buf: &mut Vec<u8>
     Ok(done)
 }
 
-/// With so many bytes of room beyond what is read, [`read_append`] reads to a better place where its own is a slow one.
-pub const ASIDE_BYTES: usize = 32;
+/// So much further on is read where the place itself is a slow one.
+const ASIDE_BYTES: usize = 32;
+const PAGE: usize = 4096;
 
 /// Whether the kernel would copy out of the page cache to an address that lies, within its page, 1 to 31 bytes behind what is
 /// copied. AMD processors take five times as long for that (docs/decisions/0002-copy-ladder.md); to read elsewhere and to move it
 /// here costs little. An allocation of many pages begins 16 bytes behind the first, so this is no rare thing.
 fn is_slow(address: usize, off: u64) -> bool {
-    const PAGE: u64 = 4096;
-    (1..ASIDE_BYTES as u64).contains(&((address as u64).wrapping_sub(off) % PAGE))
+    (1..ASIDE_BYTES as u64).contains(&((address as u64).wrapping_sub(off) % PAGE as u64))
 }
 
 /// `pwrite(fd, buf, off)` until all of `buf` is written.
@@ -249,10 +252,24 @@ pub fn write_full_as(fd: impl AsFd, off: u64, buf: &[u8], cache: Cache) -> io::R
 ///
 /// # Errors
 /// As [`write_full`].
-pub fn write_stream(fd: impl AsFd, mut buf: &[u8], go_on: &dyn Fn() -> bool) -> io::Result<bool> {
-    let waits = waits_for_a_reader(&fd)?;
+pub fn write_stream(fd: impl AsFd, buf: &[u8], go_on: &dyn Fn() -> bool) -> io::Result<bool> {
+    let asks = waits_for_a_reader(&fd)?;
+    write_in_order(fd, buf, asks, go_on)
+}
+
+/// As [`write_stream`] into a descriptor that is known not to block, as that of [`open_unblocked`] is: without the two calls that
+/// find out.
+///
+/// # Errors
+/// As there.
+pub fn write_unblocked(fd: impl AsFd, buf: &[u8], go_on: &dyn Fn() -> bool) -> io::Result<bool> {
+    write_in_order(fd, buf, false, go_on)
+}
+
+/// `asks`: writing may block, so room is asked for before.
+fn write_in_order(fd: impl AsFd, mut buf: &[u8], asks: bool, go_on: &dyn Fn() -> bool) -> io::Result<bool> {
     while !buf.is_empty() {
-        let room = if waits { room(&fd)? } else { buf.len() };
+        let room = if asks { room(&fd)? } else { buf.len() };
         if room == 0 {
             if go_on() {
                 continue;
@@ -272,7 +289,7 @@ pub fn write_stream(fd: impl AsFd, mut buf: &[u8], go_on: &dyn Fn() -> bool) -> 
 }
 
 /// `fstat`, `open(/proc/self/fd/N, O_WRONLY | O_NONBLOCK)`: a pipe opened once more, so that it does not block here while it
-/// still blocks, or not, for all who share `fd`. [`write_stream`] need not ask such a one for room before each write. `None`: it is
+/// still blocks, or not, for all who share `fd`. [`write_unblocked`] need not ask such a one for room. `None`: it is
 /// no pipe, or cannot be opened: it is another user's, has no reader any more, or there is no /proc.
 ///
 /// # Errors

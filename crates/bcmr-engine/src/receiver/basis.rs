@@ -7,7 +7,7 @@
 use crate::chunks::{ChunkSum, Chunking, DELTA_BYTES_MIN, REST_BYTES_MIN, Span, chunk_of};
 use bcmr_wire::limits::SMALL_FILE_BYTES;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::read_write::{ASIDE_BYTES, read_append};
+use fastcopy::read_write::read_append;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Basis {
     /// there, or of more or less than was carried.
     pub(crate) fn assemble(&self, spans: &[Span], carried: &[u8]) -> Option<Vec<u8>> {
         let length: u64 = spans.iter().map(|span| span.bytes).sum();
-        let mut out = Vec::with_capacity(usize::try_from(length).ok()?.saturating_add(ASIDE_BYTES));
+        let mut out = Vec::with_capacity(usize::try_from(length).ok()?);
         let mut rest = carried;
         for span in spans {
             let bytes = usize::try_from(span.bytes).ok()?;

@@ -25,7 +25,7 @@ use bcmr_wire::message::{Codec, FileState, Message, Patch, Piece, Run, data};
 use bcmr_wire::{codec, frame};
 use blake3::hazmat::HasherExt;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::read_write::{ASIDE_BYTES, read_append, read_full};
+use fastcopy::read_write::{read_append, read_full};
 use fastcopy::sparse::{Extents, is_zero};
 use std::io;
 use std::ops::Range;
@@ -560,7 +560,7 @@ fn read_hashed(
     out: &mut Vec<u8>,
     mut hasher: Option<&mut blake3::Hasher>,
 ) -> io::Result<()> {
-    out.reserve(bytes + ASIDE_BYTES);
+    out.reserve(bytes);
     let mut done = 0;
     while done < bytes {
         let before = out.len();

@@ -18,7 +18,7 @@ use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::process::effective_user;
-use fastcopy::read_write::{ASIDE_BYTES, read_append};
+use fastcopy::read_write::read_append;
 use index::{Key, Likeness, PATH_BYTES_MAX, Record};
 use shelf::{Blobs, Shelf, Writer};
 use std::collections::HashMap;
@@ -376,7 +376,7 @@ impl Store {
         value.set_input_offset(pinned.block.at);
         let mut proof = blake3::Hasher::new_keyed(nonce);
         let at = if pinned.held_in == HeldIn::Store { 0 } else { pinned.block.at };
-        let mut content = Vec::with_capacity(bytes + ASIDE_BYTES);
+        let mut content = Vec::with_capacity(bytes);
         // Both hashes go over a piece while it is in the cache.
         while content.len() < bytes {
             let before = content.len();

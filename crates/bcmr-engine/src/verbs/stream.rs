@@ -12,7 +12,7 @@ use crate::tally::Tally;
 use crate::verbs::operands::{self, Place, Reach, Source, Where};
 use fastcopy::dir::open_to_write;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::read_write::{open_unblocked, write_stream};
+use fastcopy::read_write::{open_unblocked, write_stream, write_unblocked};
 use fastcopy::{Scratch, poll};
 use std::fs::File;
 use std::io::{self, Read};
@@ -279,10 +279,13 @@ pub(crate) fn pour_into(
     dst: &Path,
     watch: Watch<'_>,
 ) -> Result<u64> {
-    let pipe = open_unblocked(to).map_err(|e| Error::os(Op::Stat, dst, e))?;
-    let (to, piece_bytes) =
-        pipe.as_ref().map_or((to.as_fd(), PIECE_BYTES), |pipe| (pipe.as_fd(), PIPE_PIECE_BYTES));
-    pour(from, piece_bytes, |piece| write_stream(to, piece, &|| !watch.cancel.is_set()), src, dst, watch)
+    let go_on = || !watch.cancel.is_set();
+    match open_unblocked(to).map_err(|e| Error::os(Op::Stat, dst, e))? {
+        Some(pipe) => {
+            pour(from, PIPE_PIECE_BYTES, |piece| write_unblocked(&pipe, piece, &go_on), src, dst, watch)
+        }
+        None => pour(from, PIECE_BYTES, |piece| write_stream(to, piece, &go_on), src, dst, watch),
+    }
 }
 
 /// Copies up to the end, or until the user wants to stop, in pieces of up to so many bytes. `put` takes a piece, and says

@@ -3,7 +3,6 @@
 //! no hashes, no names, no attributes, no stage. Its other half is started through ssh, as that of a copy is, since
 //! a key must come from somewhere. Must not know what it is compared with.
 
-use fastcopy::read_write::ASIDE_BYTES;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use sh::{Result, text};
 use std::fs::File;
@@ -22,6 +21,8 @@ const LENGTH_BYTES: usize = 4;
 /// Where its content belongs, sealed with it.
 const PLACE_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
+/// Content that is read close behind the beginning of an allocation comes slowly (docs/decisions/0002-copy-ladder.md).
+const PADDING_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 
 /// `put|get CONFIG ADDRESS STREAMS SRC DST` here; `far put|get ADDRESS STREAMS FILE` is the other half.
@@ -126,9 +127,8 @@ fn send_all(sockets: Vec<TcpStream>, path: &Path, key: &[u8]) -> Result {
 }
 
 fn send(mut socket: TcpStream, mut seal: Seal, file: &File, size: u64, next: &AtomicU64) -> Result {
-    let mut room = vec![0; ASIDE_BYTES + LENGTH_BYTES + PLACE_BYTES + RECORD_BYTES + TAG_BYTES];
-    // Not where the kernel copies slowly.
-    let record = &mut room[ASIDE_BYTES..];
+    let mut room = vec![0; PADDING_BYTES + LENGTH_BYTES + PLACE_BYTES + RECORD_BYTES + TAG_BYTES];
+    let record = &mut room[PADDING_BYTES..];
     loop {
         let at = next.fetch_add(RECORD_BYTES as u64, Relaxed);
         let bytes = size.saturating_sub(at).min(RECORD_BYTES as u64) as usize;
