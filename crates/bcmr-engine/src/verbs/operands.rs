@@ -398,23 +398,15 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
     for _ in 0..LINKS_MAX {
         let look = at.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &path, e))?;
         match look {
-            Some(info) if info.kind == Kind::Link => {
-                if !may_follow(&at, &info).map_err(|e| Error::os(Op::Stat, &path, e))? {
-                    let note = Reason::LinkOfAnotherUser;
-                    return Err(Error::ours(Code::Denied, Op::WriteThroughLink, path, note));
-                }
-            }
+            Some(info) if info.kind == Kind::Link => may_follow(&at, &info, &path)?,
             None if at.node.join(name.as_name()) != path => {
                 let note = Reason::WouldWriteThroughLink;
                 return Err(Error::ours(Code::Refused, Op::CopyTo, path, note));
             }
             _ => return Ok((at, name)),
         }
-        let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os(Op::ReadLink, &path, e))?;
-        let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
-        let next = typed(to).map_err(|e| Error { path: path.clone(), ..e })?;
-        let parent = at.node.path().join(&next.parent);
-        let Some(next_name) = next.name else {
+        let (parent, next_name) = led(&at, &name, &path)?;
+        let Some(next_name) = next_name else {
             return Err(Error::ours(Code::Link, Op::WriteThroughLink, path, Reason::LeadsToDirectory));
         };
         at = place(open_parent(&Reach::Anywhere, &path, &parent, Op::Create)?, &parent);
@@ -435,7 +427,6 @@ fn entered(reach: &Reach, dir: Dir, path: &Path) -> Result<Arc<Place>> {
 /// It is not.
 pub(crate) fn followed(reach: &Reach, path: &Path, opened: &Info) -> Result<()> {
     let fail = |e| Error::os(Op::Stat, path, e);
-    let refused = || Error::ours(Code::Denied, Op::WriteThroughLink, path, Reason::LinkOfAnotherUser);
     let Typed { mut parent, mut name, .. } = typed(path)?;
     for _ in 0..LINKS_MAX {
         let Some(last) = name else { return Ok(()) };
@@ -449,18 +440,15 @@ pub(crate) fn followed(reach: &Reach, path: &Path, opened: &Info) -> Result<()> 
         let Some(link) = there.filter(|there| there.kind == Kind::Link) else {
             // Another user may have put it there only now.
             let is_it = there.is_some_and(|there| there.id() == opened.id());
-            return if is_it || !is_shared(&at.dir.info().map_err(fail)?) { Ok(()) } else { Err(refused()) };
+            let is_ours = is_it || !is_shared(&at.dir.info().map_err(fail)?);
+            return if is_ours { Ok(()) } else { Err(of_another_user(path)) };
         };
-        if !may_follow(&at, &link).map_err(fail)? {
-            return Err(refused());
-        }
+        may_follow(&at, &link, path)?;
         if reach.is_confined() {
             // What it leads to is out of reach by its own text.
             return Ok(());
         }
-        let to = at.dir.read_link(last.as_name()).map_err(fail)?;
-        let next = typed(Path::new(std::ffi::OsStr::from_bytes(to.to_bytes())))?;
-        (parent, name) = (parent.join(&next.parent), next.name);
+        (parent, name) = led(&at, &last, path)?;
     }
     Err(fail(std::io::Error::from_raw_os_error(errno::ELOOP)))
 }
@@ -475,9 +463,22 @@ fn is_shared(dir: &Info) -> bool {
 /// may take away another's, a link is followed only if it is this user's own or that of the directory's owner. The kernel
 /// does not see that a link is followed which is resolved here. Whether it keeps the rule itself is not asked: a machine
 /// that has it off has so for old programs, and what says so cannot be read everywhere.
-fn may_follow(at: &Place, link: &Info) -> std::io::Result<bool> {
-    let dir = at.dir.info()?;
-    Ok(!is_shared(&dir) || [effective_user(), dir.uid].contains(&link.uid))
+fn may_follow(at: &Place, link: &Info, shown: &Path) -> Result<()> {
+    let dir = at.dir.info().map_err(|e| Error::os(Op::Stat, shown, e))?;
+    let may = !is_shared(&dir) || [effective_user(), dir.uid].contains(&link.uid);
+    if may { Ok(()) } else { Err(of_another_user(shown)) }
+}
+
+fn of_another_user(shown: &Path) -> Error {
+    Error::ours(Code::Denied, Op::WriteThroughLink, shown, Reason::LinkOfAnotherUser)
+}
+
+/// Where the link `name` in `at` leads: the directory, and the name in it; none where it leads to `.`, `..` or `/`.
+fn led(at: &Place, name: &NameBuf, shown: &Path) -> Result<(PathBuf, Option<NameBuf>)> {
+    let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os(Op::ReadLink, shown, e))?;
+    let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
+    let next = typed(to).map_err(|e| Error { path: shown.to_owned(), ..e })?;
+    Ok((at.node.path().join(&next.parent), next.name))
 }
 
 /// What a manifest's names are relative to.
