@@ -23,6 +23,11 @@ pub(crate) fn os(name: Name<'_>) -> &OsStr {
     OsStr::from_bytes(name.bytes())
 }
 
+/// The name that a path ends with; `None` for one that ends with `..`, and for `/`.
+pub(crate) fn last_name(path: &Path) -> Option<NameBuf> {
+    NameBuf::new(path.file_name()?.as_bytes())
+}
+
 impl Node {
     pub(crate) fn root(path: &Path) -> Arc<Node> {
         Arc::new(Node::Root(path.to_owned()))

@@ -18,7 +18,7 @@ use super::talk::{
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Cancel, Event, Progress, Summary, Watch};
-use crate::node::Node;
+use crate::node::{Node, last_name};
 use crate::peer::asked::{Asked, Kinds};
 use crate::peer::comparing::{comparing, survey_of, visitor};
 use crate::peer::from_wire::transfer::IncomingTransfer;
@@ -769,7 +769,7 @@ fn await_kind(peer: &Peer, cancel: &Cancel) -> Result<There> {
 fn own_name(source: &Path) -> Option<NameBuf> {
     let bytes = source.as_os_str().as_bytes();
     let is_whole = bytes.ends_with(b"/.") || bytes.ends_with(b"/..") || bytes == b"." || bytes == b"..";
-    source.file_name().filter(|_| !is_whole).and_then(|name| NameBuf::new(name.as_bytes()))
+    if is_whole { None } else { last_name(source) }
 }
 
 /// Where one source may go over there: DST, and its own name in DST.

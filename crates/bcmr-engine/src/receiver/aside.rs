@@ -10,7 +10,7 @@ use crate::disk::{Dirs, Fault, Job, OldKept, Side};
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::Event;
 use crate::held_stat;
-use crate::node::Node;
+use crate::node::{Node, last_name};
 use crate::policy::{CopyPolicy, Privileged};
 use crate::receiver::dest::DestDir;
 use crate::receiver::kept::{self, DirId, Done, KeptLine, KeptThing, KnownBy, ReceiptHead, WasLike};
@@ -231,8 +231,7 @@ impl Aside {
     }
 
     fn undo_one(&self, run: &mut KeptRun, dst: &DestDir<Sys>, name: Name<'_>, at: &Path) -> io::Result<()> {
-        let (dir, kept) = match (&self.kept_in, at.file_name().and_then(|name| NameBuf::new(name.as_bytes())))
-        {
+        let (dir, kept) = match (&self.kept_in, last_name(at)) {
             (KeptIn::Trash(trash), Some(name)) => (trash.files.try_clone()?, name),
             (KeptIn::Backup { .. }, Some(name)) => {
                 let mut dir = run.old.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
@@ -266,7 +265,7 @@ impl Aside {
 
     fn forget(&self, run: &mut KeptRun, at: &Path) {
         if run.promised.remove(at)
-            && let Some(name) = at.file_name().and_then(|name| NameBuf::new(name.as_bytes()))
+            && let Some(name) = last_name(at)
         {
             self.forget_trashed(&name);
         }
@@ -390,12 +389,8 @@ impl Aside {
         let moved = || {
             let mut run = self.run();
             let run = self.begun(&mut run)?;
-            let at_name = promised.file_name().and_then(|name| NameBuf::new(name.as_bytes()));
-            let at_name = at_name.ok_or(io::ErrorKind::InvalidInput)?;
-            let at_dir = match &self.kept_in {
-                KeptIn::Backup { .. } => run.by_names(&node.names())?,
-                KeptIn::Trash(trash) => trash.files.try_clone()?,
-            };
+            let at_name = last_name(promised).ok_or(io::ErrorKind::InvalidInput)?;
+            let at_dir = self.kept_dir(run, node)?;
             move_whole(dir, name, there, &at_dir, at_name.as_name())?;
             run.promised.remove(promised);
             let owed = run.owe(at_dir);
@@ -580,23 +575,31 @@ impl Aside {
         name: Name<'_>,
         there: &Info,
     ) -> io::Result<(Dir, NameBuf, PathBuf)> {
-        match &self.kept_in {
+        let dir = self.kept_dir(run, node)?;
+        let (kept_as, at) = match &self.kept_in {
             KeptIn::Backup { .. } => {
-                let dir = run.by_names(&node.names())?;
                 let at = |name: Name<'_>| Path::new(OsStr::from_bytes(OLD)).join(relative(node, Some(name)));
                 let is_promised = |name: Name<'_>| run.promised.contains(&at(name));
                 let kept_as = free_name(&dir, name, there, &is_promised)?;
                 let at = at(kept_as.as_name());
-                run.promised.insert(at.clone());
-                Ok((dir, kept_as, at))
+                (kept_as, at)
             }
             KeptIn::Trash(trash) => {
                 let whole = self.dest.join(relative(node, Some(name)));
                 let name = trash.reserve(name, &whole, run)?;
                 let at = Path::new("files").join(OsStr::from_bytes(name.bytes()));
-                run.promised.insert(at.clone());
-                Ok((trash.files.try_clone()?, name, at))
+                (name, at)
             }
+        };
+        run.promised.insert(at.clone());
+        Ok((dir, kept_as, at))
+    }
+
+    /// The directory in which what is kept of `node` lies.
+    fn kept_dir(&self, run: &mut KeptRun, node: &Node) -> io::Result<Dir> {
+        match &self.kept_in {
+            KeptIn::Backup { .. } => run.by_names(&node.names()),
+            KeptIn::Trash(trash) => trash.files.try_clone(),
         }
     }
 }

@@ -162,7 +162,7 @@ fn read(reach: &Reach, path: &Path) -> Result<(Dir, ReceiptSaid)> {
     let fail = |e| Error::os(Op::ReadReceipt, path, e);
     let none = || Error::ours(Code::Refused, Op::ReadReceipt, path, Reason::NoReceipt);
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().and_then(|name| NameBuf::new(name.as_bytes())).ok_or_else(none)?;
+    let name = node::last_name(path).ok_or_else(none)?;
     let dir = reach.open(above).map_err(|e| Error { op: Op::ReadReceipt, path: path.to_owned(), ..e })?;
     let mut text = Vec::new();
     let file = File::from(dir.open_file(name.as_name()).map_err(fail)?);
@@ -192,7 +192,7 @@ impl Reached {
 
     /// The directory that `path` is in, and its name there.
     fn above(&mut self, path: &Path) -> Result<(Dir, NameBuf)> {
-        let name = path.file_name().and_then(|name| NameBuf::new(name.as_bytes()));
+        let name = node::last_name(path);
         let fail = |e| Error::os(Op::OpenDirectory, self.shown.join(path), e);
         let name = name.ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
         let above = path.parent().unwrap_or(Path::new(""));
@@ -403,9 +403,7 @@ impl Undoing<'_> {
         if !self.trash || self.dry_run {
             return;
         }
-        let Some(kept_as) = kept.at.file_name().and_then(|name| NameBuf::new(name.as_bytes())) else {
-            return;
-        };
+        let Some(kept_as) = node::last_name(&kept.at) else { return };
         let is_of_path = |undoing: &mut Self| {
             let (files, name) = undoing.store.above(&kept.at).ok()?;
             if files.look(name.as_name()).ok()?.is_some() {

@@ -5,12 +5,13 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Front, HearingFront, Summary, Watch};
+use crate::node::last_name;
 use crate::policy::SyncPlan;
 use crate::tabbed::{put, taken};
 use crate::tally::Tally;
 use crate::verbs::alike::Alike;
 use crate::verbs::manifest::WholeFile;
-use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::dir::Dir;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -189,7 +190,7 @@ fn read(file: &Path) -> Result<(Vec<OsString>, PlannedNames)> {
     let fail = |e| Error::os(Op::ReadPlanOfSync, file, e);
     let none = || Error::ours(Code::Refused, Op::ReadPlanOfSync, file, Reason::NoPlanOfSync);
     let above = file.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = file.file_name().and_then(|name| NameBuf::new(name.as_bytes())).ok_or_else(none)?;
+    let name = last_name(file).ok_or_else(none)?;
     let opened = Dir::open(above).and_then(|dir| dir.open_file_following(name.as_name())).map_err(fail)?;
     let mut text = Vec::new();
     std::fs::File::from(opened).take(PLAN_BYTES_MAX).read_to_end(&mut text).map_err(fail)?;
