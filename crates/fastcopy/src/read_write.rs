@@ -289,8 +289,8 @@ fn write_in_order(fd: impl AsFd, mut buf: &[u8], asks: bool, go_on: &dyn Fn() ->
 }
 
 /// `fstat`, `open(/proc/self/fd/N, O_WRONLY | O_NONBLOCK)`: a pipe opened once more, so that it does not block here while it
-/// still blocks, or not, for all who share `fd`. [`write_unblocked`] need not ask such a one for room. `None`: it is
-/// no pipe, or cannot be opened: it is another user's, has no reader any more, or there is no /proc.
+/// still blocks, or not, for all who share `fd`. [`write_unblocked`] need not ask such a one for room. `None`: it is no pipe, or
+/// cannot be opened: it is another user's, there is no /proc, or it is a FIFO without a reader.
 ///
 /// # Errors
 /// What `fstat` says ([proc_pid_fd(5)](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html)).
@@ -458,6 +458,19 @@ mod tests {
         // Each end has flags of its own.
         rustix::fs::fcntl_setfl(&w, OFlags::empty()).unwrap();
         given_up_or_taken(&r, &w);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_pipe_is_opened_once_more_and_does_not_block_there() {
+        let (r, w) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        rustix::fs::fcntl_setfl(&w, OFlags::empty()).unwrap();
+        let own = open_unblocked(&w).unwrap().unwrap();
+        assert!(!write_unblocked(&own, &[0; 1_000_000], &|| false).unwrap(), "more than a pipe takes");
+        assert!(!rustix::fs::fcntl_getfl(&w).unwrap().contains(OFlags::NONBLOCK), "it blocks for others");
+        while let Ok(1..) = rustix::io::read(&r, &mut [0; 1 << 16]) {}
+        given_up_or_taken(&r, &own);
+        assert!(open_unblocked(tempfile::tempfile().unwrap()).unwrap().is_none());
     }
 
     fn given_up_or_taken(r: &impl AsFd, w: &impl AsFd) {
