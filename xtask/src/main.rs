@@ -2,6 +2,7 @@
 //!
 //! None of this reaches a user's machine, so it may stop with a panic and use `std::fs`.
 
+mod apart;
 mod bench;
 mod ci;
 mod crash;
@@ -51,6 +52,11 @@ fn main() {
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let Some(&("ci" | "bench" | "experiment" | "torture" | "crash" | "mpi")) = words.first()
+        && let Err(problem) = apart::mounts()
+    {
+        return end(Err(problem));
+    }
     let done = match words.split_first() {
         Some((&"ci", rest)) => ci::run(rest),
         Some((&"tidy", rest)) => tidy::run(rest),
