@@ -21,6 +21,9 @@ const LOOK_AGAIN: u64 = 128 << 20;
 /// What the queue of a stream, ssh, pipes and sockets may swallow before a writer waits: a link says nothing of itself
 /// until then. Seen: 8.3 MB in front of a link of 80 Mbit/s.
 const SWALLOWED_BYTES: u64 = 16 << 20;
+/// From so many bytes on the wire per nanosecond on a link is tried without packing as soon as it is seen to wait for packing: that
+/// takes a second at most, if it is no faster.
+const FAST: f64 = 0.02;
 
 /// What landed is reckoned with after so long: less says little of the link.
 const NEWS_NS_MIN: u64 = 50_000_000;
@@ -88,8 +91,15 @@ pub(crate) struct Pace {
     ratio: f64,
     /// Bytes of content per nanosecond that one thread packs.
     speed: f64,
+    /// Bytes of content per nanosecond that got through while everything waited for packing: all that both machines have left for it,
+    /// if they are one.
+    through: f64,
     /// Bytes per nanosecond that the link was seen to take; 0 while that is not known.
     link: f64,
+    /// It was known before.
+    met: bool,
+    /// Nanoseconds that the other side takes for what is on its way.
+    left_ns: f64,
     /// Bytes of content since it was last decided otherwise.
     same: u64,
     /// Bytes on the wire since nothing was known of the link.
@@ -114,7 +124,10 @@ impl Pace {
             there: 0,
             ratio: 1.0,
             speed: 0.0,
+            through: f64::INFINITY,
             link: 0.0,
+            met: false,
+            left_ns: f64::INFINITY,
             same: 0,
             wire: 0,
         }
@@ -173,9 +186,11 @@ impl Pace {
         self.same += window.raw;
         self.wire += window.wire;
         let before = self.packing;
+        self.met |= link_bound;
         if self.packing {
             self.ratio = wire / raw;
             self.speed = raw / window.packed.ns.max(1) as f64;
+            self.through = if codec_bound && !link_bound { raw / time } else { f64::INFINITY };
             if link_bound {
                 self.link = wire / time;
             } else if self.link > 0.0 && self.same >= LOOK_AGAIN {
@@ -185,7 +200,9 @@ impl Pace {
             // Worth it while more gets through than the bare link would take. Where the codec is what everything waits
             // for, that is known only from trying.
             let pays = self.link > 0.0 && raw / time > self.link * 1.1;
-            let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES * self.streams;
+            let waits = codec_bound && self.left_ns < BEHIND_NS as f64 && wire / time >= FAST;
+            let unknown =
+                self.link == 0.0 && self.wire < SWALLOWED_BYTES * self.streams && (self.met || !waits);
             // Where trying harder does not pay, not to try so hard may.
             let may_pay = self.effort > Effort::Quick;
             let worth = pays || unknown || may_pay || !codec_bound;
@@ -195,7 +212,7 @@ impl Pace {
             }
         } else if link_bound {
             self.link = wire / time;
-            let packed = (self.speed * self.threads as f64).min(self.link / self.ratio);
+            let packed = (self.speed * self.threads as f64).min(self.link / self.ratio).min(self.through);
             self.packing = packed > self.link * 1.1 || self.same >= LOOK_AGAIN;
         } else {
             self.link = 0.0;
@@ -231,6 +248,7 @@ impl Pace {
         }
         let speed = self.lately.0 as f64 / self.lately.1 as f64;
         let left_ns = self.on_way as f64 / speed;
+        self.left_ns = left_ns;
         if left_ns >= AHEAD_NS as f64 {
             // One step at a time: what the next one takes is known best from this one.
             self.effort = self.hardest(speed).min(self.effort.more());
@@ -479,6 +497,36 @@ mod tests {
             150_000_000,
         );
         assert!(pace.packs().is_none());
+    }
+
+    #[test]
+    fn a_link_that_waits_for_packing_is_tried_without_it_soon() {
+        let (mut pace, mut way) = (Pace::new(2, 1, 0), Way::default());
+        let fast = World { link: 1000.0, codec: 100.0, ratio: 0.3, buffers: 2.0 };
+        let packed = run(&mut pace, &mut way, &fast, 256);
+        assert!(packed < 40, "{packed} of 256");
+        // One that is no faster than that by much goes on with it, and that is tried once.
+        let (mut pace, mut way) = (Pace::new(2, 1, 0), Way::default());
+        let medium = World { link: 40.0, codec: 50.0, ratio: 0.3, buffers: 2.0 };
+        let packed = run(&mut pace, &mut way, &medium, 256);
+        assert!(packed > 220, "{packed} of 256");
+    }
+
+    /// What one thread packs alone says little of two on one machine that the other end shares.
+    #[test]
+    fn what_got_through_counts_more_than_what_each_thread_packs() {
+        for (raw, packs) in [(17 << 20, false), (34 << 20, true)] {
+            let mut pace = Pace::new(2, 1, 0);
+            let packed = PackTime { effort: Effort::Quick, ns: 104_000_000, worked_ns: 70_000_000 };
+            pace.sent(Sent { raw: 1 << 20, wire: 1 << 18, packed: quick(1_000_000), wait_ns: 0 }, 10_000_000);
+            pace.landed(1 << 20, 70_000_000);
+            pace.sent(Sent { raw, wire: raw / 4, packed, wait_ns: 0 }, 100_000_000);
+            assert_eq!(pace.packs(), None);
+            let sent =
+                Sent { raw: 20 << 20, wire: 20 << 20, packed: PackTime::default(), wait_ns: 65_000_000 };
+            pace.sent(sent, 209_000_000);
+            assert_eq!(pace.packs().is_some(), packs, "{raw}");
+        }
     }
 
     #[test]
