@@ -9,6 +9,7 @@ use crate::tally::Tally;
 use crate::verbs::entry_pair::{EntryPair, Findings, Found, Undecided, Visit, item};
 use crate::verbs::operands::{self, DestLink};
 use crate::verbs::rivals::EntryPaths;
+use crate::verbs::stream;
 use crate::verbs::survey::Survey;
 use fastcopy::meta::{Info, Kind};
 use std::collections::HashSet;
@@ -22,8 +23,10 @@ use std::sync::{Mutex, PoisonError};
 /// Only when nothing could be begun.
 pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let policy = &request.policy;
-    let mut survey = Survey::new(policy, &tally, Box::new(DryRun::new(policy, &tally)))?;
+    let of_stream = stream::foretold(&request)?;
+    let policy = of_stream.as_ref().unwrap_or(&request.policy);
+    let visit = DryRun { reads_streams: of_stream.is_some(), ..DryRun::new(policy, &tally) };
+    let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
     match request.names {
         None => {
             let target = operands::same_target(&request.sources, request.target, policy);
@@ -48,13 +51,15 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
 pub(crate) struct DryRun<'a> {
     policy: &'a CopyPolicy,
     tally: &'a Tally<'a>,
+    /// The one operand is a stream, and is read as a file is.
+    reads_streams: bool,
     /// Inodes with several names of which one was told.
     linked: Mutex<HashSet<(u64, u64)>>,
 }
 
 impl<'a> DryRun<'a> {
     pub(crate) fn new(policy: &'a CopyPolicy, tally: &'a Tally<'a>) -> DryRun<'a> {
-        DryRun { policy, tally, linked: Mutex::default() }
+        DryRun { policy, tally, reads_streams: false, linked: Mutex::default() }
     }
 
     fn kept(&self, paths: impl FnOnce() -> (PathBuf, PathBuf), found: &mut Findings) {
@@ -90,13 +95,16 @@ fn paths(at: &EntryPair<'_>) -> (PathBuf, PathBuf) {
 impl Visit for DryRun<'_> {
     fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
         let mut fail = |e: Error| found.push(Found::Failed(e));
-        if at.info.kind.is_special() && !self.policy.specials {
-            let note = Reason::KindIs.about(at.info.kind.word());
+        let info = if self.reads_streams { stream::as_read(&at.info, at.there.as_ref()) } else { at.info };
+        if info.kind.is_special() && !self.policy.specials {
+            let note = Reason::KindIs.about(info.kind.word());
             fail(Error::ours(Code::Special, Op::Copy, at.src_path(), note));
             return false;
         }
-        let verdict = decide(&at.info, at.there.as_ref(), self.policy);
+        let verdict = decide(&info, at.there.as_ref(), self.policy);
         let holds = match (verdict, self.policy.collide) {
+            // It can be read once.
+            _ if self.reads_streams => Ok(false),
             (Verdict::KeepIf(proof, _), _) => at.both.holds(proof),
             (Verdict::Append { proved: true }, collide) if collide != Collide::Ask => {
                 at.both.holds(Proof::Beginning)
@@ -120,12 +128,12 @@ impl Visit for DryRun<'_> {
                 return false;
             }
             Verdict::Ask => true,
-            Verdict::Refuse(code, why) if at.info.kind == Kind::Dir => {
+            Verdict::Refuse(code, why) if info.kind == Kind::Dir => {
                 fail(Error::ours(code, Op::MakeDirectory, at.dst_path(), why));
                 return false;
             }
             Verdict::Refuse(code, why) => {
-                let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == at.info.kind);
+                let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == info.kind);
                 fail(match refused(why, adds) {
                     Op::Replace => Error::ours(code, Op::Replace, at.dst_path(), why).and(&at.src_path()),
                     op => Error::ours(code, op, at.dst_path(), why),
@@ -133,15 +141,15 @@ impl Visit for DryRun<'_> {
                 return false;
             }
         };
-        if asks || self.has_names(&at.info) {
+        if asks || self.has_names(&info) {
             let (src_path, dst_path) = paths(at);
-            let undecided = Undecided { info: at.info, src_path, dst_path, asks };
+            let undecided = Undecided { info, src_path, dst_path, asks };
             found.push(Found::Undecided(Box::new(undecided)));
             return false;
         }
-        let is_dir = at.info.kind == Kind::Dir;
+        let is_dir = info.kind == Kind::Dir;
         if !(is_dir && at.merges) {
-            self.made(&at.info, || paths(at), found);
+            self.made(&info, || paths(at), found);
         }
         is_dir && self.policy.recursive
     }
@@ -169,6 +177,9 @@ impl Visit for DryRun<'_> {
     }
 
     fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof> {
+        if self.reads_streams {
+            return None;
+        }
         match decide(&at.info, at.there.as_ref(), self.policy) {
             Verdict::KeepIf(Proof::Content, _) => Some(Proof::Content),
             Verdict::Append { proved: true } => Some(Proof::Beginning),

@@ -11,7 +11,7 @@ use crate::receiver::plan::{Verdict, decide, refused};
 use crate::tally::Tally;
 use crate::verbs::operands::{self, Place, Reach, Source, Where};
 use fastcopy::dir::open_to_write;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{Info, Kind, Time};
 use fastcopy::read_write::{open_unblocked, write_stream, write_unblocked};
 use fastcopy::{Scratch, poll};
 use std::fs::File;
@@ -85,23 +85,10 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
         Ends::From(from) => return take_input(request, from, watch),
         Ends::To(to) => return pour_out(&request, to, watch).map(Streamed::Done),
     }
-    let CopyPolicy { recursive, specials, .. } = request.policy;
-    let ([path], None, false) = (request.sources.as_slice(), &request.names, recursive || specials) else {
+    let Some((Source::Named { dir, name, info, follow }, there)) = concerned(&request) else {
         return Ok(Streamed::No(request));
     };
-    let path = path.clone();
-    let there =
-        if matches!(request.target, Target::Into(_)) { None } else { stream_at(request.target.path()) };
-    // What is wrong with the source is told by the copy.
-    let Ok(Source::Named { dir, name, info, follow }) =
-        operands::source(&Reach::Anywhere, &path, request.policy.follow, request.policy.preserve.at_source)
-    else {
-        return Ok(Streamed::No(request));
-    };
-    let concerned = info.kind.is_stream() || (there.is_some() && info.kind == Kind::File);
-    if !concerned {
-        return Ok(Streamed::No(request));
-    }
+    let path = request.sources.first().cloned().unwrap_or_default();
     // Nothing says when the next byte comes.
     watch.front.goes_on();
     let (from, opened) = dir.open_file(name.as_name(), follow)?;
@@ -139,6 +126,40 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     hold(request, &mut from, &path, &dir, &tally)
 }
 
+/// Of a request of one operand that is a stream, or whose destination is one, its source, and the stream that is its destination.
+fn concerned(request: &CopyRequest) -> Option<(Source, Option<Info>)> {
+    let CopyPolicy { recursive, specials, follow, .. } = request.policy;
+    let ([path], None, false) = (request.sources.as_slice(), &request.names, recursive || specials) else {
+        return None;
+    };
+    let there =
+        if matches!(request.target, Target::Into(_)) { None } else { stream_at(request.target.path()) };
+    // What is wrong with the source is told by the copy.
+    let source = operands::source(&Reach::Anywhere, path, follow, request.policy.preserve.at_source).ok()?;
+    let Source::Named { info, .. } = &source else { return None };
+    let concerned = info.kind.is_stream() || (there.is_some() && info.kind == Kind::File);
+    concerned.then_some((source, there))
+}
+
+/// The policy by which a dry run tells what becomes of such an operand, which it takes for a file as [`take`] does. `None`: the
+/// request is about files.
+///
+/// # Errors
+/// Nothing can be written into that destination as it was asked for.
+pub(crate) fn foretold(request: &CopyRequest) -> Result<Option<CopyPolicy>> {
+    let Some((_, there)) = concerned(request) else { return Ok(None) };
+    if there.is_some() {
+        keeps_what_it_gets(&request.policy, request.target.path())?;
+    }
+    Ok(Some(landing_in(&request.policy, there.is_some())))
+}
+
+/// The policy for what is written into a stream that is there.
+fn landing_in(policy: &CopyPolicy, is_stream: bool) -> CopyPolicy {
+    let landing = if is_stream { Landing::InPlace } else { policy.landing };
+    CopyPolicy { landing, ..policy.clone() }
+}
+
 /// Whether the policy has what is at the source written into the stream that is there, decided as for any other file that is
 /// written in place. What stays is told.
 fn is_written(
@@ -147,10 +168,7 @@ fn is_written(
     (there, shown): (&Info, &Path),
     tally: &Tally<'_>,
 ) -> Result<bool> {
-    let policy = CopyPolicy { landing: Landing::InPlace, ..policy.clone() };
-    // What is a stream itself is read as a file.
-    let info = Info { kind: Kind::File, ..*info };
-    let goes = match decide(&info, Some(there), &policy) {
+    let goes = match decide(&as_file(info), Some(there), &landing_in(policy, true)) {
         Verdict::Keep => false,
         Verdict::Ask => tally.ask(Question::Replace(shown.to_owned())),
         Verdict::Refuse(code, why) => return Err(Error::ours(code, refused(why, false), shown, why)),
@@ -161,6 +179,18 @@ fn is_written(
         tally.item(Action::Kept, 0, || (path.to_owned(), shown.to_owned()));
     }
     Ok(goes)
+}
+
+/// What is a stream itself is read as a file.
+fn as_file(info: &Info) -> Info {
+    Info { kind: Kind::File, ..*info }
+}
+
+/// The same for a dry run: where it does not go into another stream, the file that holds it is newer than all that is there.
+pub(crate) fn as_read(info: &Info, there: Option<&Info>) -> Info {
+    let held = info.kind.is_stream() && there.is_none_or(|there| !there.kind.is_stream());
+    let mtime = if held { Time { sec: i64::MAX, nsec: 0 } } else { info.mtime };
+    Info { mtime, ..as_file(info) }
 }
 
 /// Reads a stream to its end into a file without a name in the directory where it is to land, and makes the request one
@@ -230,12 +260,17 @@ fn pour_out(request: &CopyRequest, to: File, watch: Watch<'_>) -> Result<Summary
     Ok(poured(&tally, bytes, path, shown))
 }
 
-/// A stream to write into; `None` when the user wants to stop before it is there. Not with `-V`: a pipe gives nothing back to
-/// compare, and exit 0 would say that it was proved.
-fn open_stream(request: &CopyRequest, shown: &Path, kind: Kind, cancel: &Cancel) -> Result<Option<File>> {
-    if request.policy.verify != Verify::Off {
-        return Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing));
+/// Not with `-V`: a pipe gives nothing back to compare, and exit 0 would say that it was proved.
+fn keeps_what_it_gets(policy: &CopyPolicy, shown: &Path) -> Result<()> {
+    match policy.verify {
+        Verify::Off => Ok(()),
+        _ => Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing)),
     }
+}
+
+/// A stream to write into; `None` when the user wants to stop before it is there.
+fn open_stream(request: &CopyRequest, shown: &Path, kind: Kind, cancel: &Cancel) -> Result<Option<File>> {
+    keeps_what_it_gets(&request.policy, shown)?;
     let Some(opened) = open(shown, kind, cancel).map_err(|e| Error::os(Op::Open, shown, e))? else {
         return Ok(None);
     };

@@ -49,6 +49,54 @@ fn a_fifo_that_is_named_is_read_to_its_end() {
     assert_no_litter(tmp.path());
 }
 
+/// A dry run opens none of it, and says what the run would: of a stream that is read, of one that is written into, and of those
+/// that stay.
+#[test]
+fn a_dry_run_tells_of_streams_as_the_run_does() {
+    let tmp = Tmp::new();
+    mkfifo(&tmp.p("fifo"));
+    tmp.file("file", "content");
+    tmp.file("empty", "");
+    tmp.dir("dir");
+    for words in [
+        "/dev/null new",
+        "/dev/null file",
+        "/dev/null dir",
+        "-u /dev/null file",
+        "-s /dev/null empty",
+        "file /dev/null",
+        "-u file /dev/null",
+        "--no-clobber file /dev/null",
+        "-V file /dev/null",
+        "-V /dev/null new",
+        "-r /dev/null new",
+    ] {
+        let copy = |dry: &str| {
+            let all = ["copy", "-v", "--json"].into_iter().chain(dry.split_whitespace());
+            bcmr(all.chain(words.split(' '))).cwd(tmp.path()).run()
+        };
+        let foretold = copy("--dry-run");
+        let done = copy("");
+        let items = |ran: &Ran| {
+            let told = |line: &&str| {
+                ["item", "failed"].iter().any(|event| line.contains(&format!("\"event\":\"{event}\"")))
+            };
+            let all = ran.out.lines().filter(told);
+            // A hint has the command as it was typed.
+            all.filter_map(|line| line.split(",\"hint\"").next()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(items(&foretold).len(), 1, "{words}: {foretold:?}");
+        assert_eq!((items(&foretold), foretold.code), (items(&done), done.code), "{words}");
+        std::fs::remove_file(tmp.p("new")).ok();
+    }
+    // Nobody writes into it and nobody reads it: a run would wait.
+    for words in ["fifo new", "-s fifo empty", "file fifo"] {
+        let ran = bcmr(["copy", "--dry-run", "-v"]).args(words.split(' ')).cwd(tmp.path()).run().ok();
+        assert!(ran.out.contains(" -> "), "{words}: {ran:?}");
+    }
+    assert!(!tmp.p("new").exists());
+}
+
 /// What is read is told of by the name that was typed, and no hint leads to what `-` cannot be.
 #[test]
 fn a_stream_is_told_of_as_it_was_typed() {
