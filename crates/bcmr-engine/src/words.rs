@@ -608,6 +608,7 @@ Reason {
     KeepsNothing = 891,
     LinkOfTheSystem = 897,
     ReceiptCutOff = 900,
+    AttributesDoNotFit = 901,
 }}
 
 /// A reason with what it speaks of.

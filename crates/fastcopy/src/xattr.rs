@@ -35,16 +35,38 @@ impl Of<'_> {
 
     /// `fstatfs`.
     #[cfg(target_os = "linux")]
-    fn is_on_xfs(self) -> io::Result<bool> {
+    fn file_system(self) -> io::Result<rustix::fs::StatFs> {
         let fd = match self {
             Of::Handle(fd) => fd,
             Of::At(dir, _) => dir.as_fd(),
         };
-        retry(|| rustix::fs::fstatfs(fd)).map(|of| of.f_type == libc::XFS_SUPER_MAGIC as rustix::fs::FsWord)
+        retry(|| rustix::fs::fstatfs(fd))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_on_xfs(self) -> io::Result<bool> {
+        self.file_system().map(|of| of.f_type == libc::XFS_SUPER_MAGIC as rustix::fs::FsWord)
     }
 
     #[cfg(not(target_os = "linux"))]
     fn is_on_xfs(self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// `fstatfs`, after [`set`] has said ENOSPC: whether the attributes of one file may be no larger here, and the disk is not
+    /// full. ext2, ext3 and ext4 have a block for them and say the same of both (xattr(7)).
+    #[cfg(target_os = "linux")]
+    pub fn takes_no_more(self) -> io::Result<bool> {
+        // More than all attributes of a file are.
+        const ROOM_BYTES: u64 = 1 << 20;
+        let of = self.file_system()?;
+        let free = of.f_bavail.saturating_mul(u64::try_from(of.f_bsize).unwrap_or(0));
+        Ok(of.f_type == libc::EXT4_SUPER_MAGIC as rustix::fs::FsWord && free >= ROOM_BYTES)
+    }
+
+    /// Only those of Linux do that.
+    #[cfg(not(target_os = "linux"))]
+    pub fn takes_no_more(self) -> io::Result<bool> {
         Ok(false)
     }
 }

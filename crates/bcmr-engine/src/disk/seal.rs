@@ -383,6 +383,14 @@ fn loss(op: Op, e: io::Error) -> Fault {
     Fault { code: Code::of_loss(&e), ..Fault::os(Side::Dest, op, e) }
 }
 
+/// The same of an attribute, which may not fit though the disk is not full.
+fn loss_of_attribute(thing: Thing<'_>, op: Op, e: io::Error) -> Fault {
+    if e.raw_os_error() == Some(errno::ENOSPC) && thing.of().takes_no_more().unwrap_or(false) {
+        return Fault::ours(Side::Dest, op, Code::MetadataLost, Reason::AttributesDoNotFit);
+    }
+    loss(op, e)
+}
+
 /// What a new thing is to have.
 struct Wanted<'a> {
     owner: Option<(u32, u32)>,
@@ -735,12 +743,12 @@ impl Setting {
             }
         }
         if let Some(e) = self.failed_acl.take() {
-            lost.push(loss(Op::SetAclOf, e));
+            lost.push(loss_of_attribute(thing, Op::SetAclOf, e));
         }
         if let Some(e) = self.failed.take()
             && !std::mem::replace(&mut self.told, true)
         {
-            lost.push(loss(Op::SetAttributesOf, e));
+            lost.push(loss_of_attribute(thing, Op::SetAttributesOf, e));
         }
     }
 

@@ -260,6 +260,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::IsDirectory => "it is a directory",
         Reason::LinkLoop => "symbolic links lead in a circle here",
         Reason::AttributesTooLarge => "its attributes are more than 256 KiB",
+        Reason::AttributesDoNotFit => {
+            "they are larger than the file system lets the attributes of one file be"
+        }
         Reason::EmptyPath => "the path is empty",
         Reason::NameWithNul => "the name holds a NUL byte",
         Reason::LeadsOutside => "it leads outside",
