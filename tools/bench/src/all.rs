@@ -40,7 +40,7 @@ const PARTS: [&[&str]; 11] = [
     &["many", "--tmpfs"],
 ];
 
-/// Without these rows would be left out, which is not found out after two hours.
+/// Without these rows would be left out, which is not found out after three hours.
 const NEEDED: [&str; 16] = [
     "rsync",
     "scp",

@@ -14,7 +14,7 @@ cargo xtask bench checkpoint [OPTION]
                                    verifying, checkpoints, going on after a kill, against the design's figures
 cargo xtask bench remote [OPTION]  copies to and from another machine beside scp, rsync -a and tar | ssh tar
 cargo xtask bench delta [OPTION]   what a second sync sends of files that differ, and how long it takes, beside rsync -a
-cargo xtask bench all [OPTION]     everything above, on every file system, one after the other: takes two hours, and
+cargo xtask bench all [OPTION]     everything above, on every file system, one after the other: takes over three hours, and
                                    needs root; what is measured is kept with --write as soon as it is there
 cargo xtask bench guests           installs the copiers that are no Debian packages into target/tools, by `cargo install`
 cargo xtask bench report DIR       writes every page and picture of benchmarks in DIR again, from the JSON files there
