@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 /// Only when nothing could be begun.
 pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let of_stream = stream::foretold(&request)?;
+    let of_stream = stream::foretold(&request);
     let policy = of_stream.as_ref().unwrap_or(&request.policy);
     let visit = DryRun { reads_streams: of_stream.is_some(), ..DryRun::new(policy, &tally) };
     let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
@@ -95,16 +95,18 @@ fn paths(at: &EntryPair<'_>) -> (PathBuf, PathBuf) {
 impl Visit for DryRun<'_> {
     fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
         let mut fail = |e: Error| found.push(Found::Failed(e));
-        let info = if self.reads_streams { stream::as_read(&at.info, at.there.as_ref()) } else { at.info };
+        let there = at.there.as_ref();
+        let (info, verdict) = if self.reads_streams {
+            (stream::as_file(&at.info), stream::foreseen(&at.info, there, self.policy))
+        } else {
+            (at.info, decide(&at.info, there, self.policy))
+        };
         if info.kind.is_special() && !self.policy.specials {
             let note = Reason::KindIs.about(info.kind.word());
             fail(Error::ours(Code::Special, Op::Copy, at.src_path(), note));
             return false;
         }
-        let verdict = decide(&info, at.there.as_ref(), self.policy);
         let holds = match (verdict, self.policy.collide) {
-            // It can be read once.
-            _ if self.reads_streams => Ok(false),
             (Verdict::KeepIf(proof, _), _) => at.both.holds(proof),
             (Verdict::Append { proved: true }, collide) if collide != Collide::Ask => {
                 at.both.holds(Proof::Beginning)
@@ -133,7 +135,7 @@ impl Visit for DryRun<'_> {
                 return false;
             }
             Verdict::Refuse(code, why) => {
-                let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == info.kind);
+                let adds = self.policy.resume.appends() && there.is_some_and(|t| t.kind == info.kind);
                 fail(match refused(why, adds) {
                     Op::Replace => Error::ours(code, Op::Replace, at.dst_path(), why).and(&at.src_path()),
                     op => Error::ours(code, op, at.dst_path(), why),
@@ -177,9 +179,6 @@ impl Visit for DryRun<'_> {
     }
 
     fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof> {
-        if self.reads_streams {
-            return None;
-        }
         match decide(&at.info, at.there.as_ref(), self.policy) {
             Verdict::KeepIf(Proof::Content, _) => Some(Proof::Content),
             Verdict::Append { proved: true } => Some(Proof::Beginning),

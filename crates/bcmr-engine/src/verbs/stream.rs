@@ -85,7 +85,7 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
         Ends::From(from) => return take_input(request, from, watch),
         Ends::To(to) => return pour_out(&request, to, watch).map(Streamed::Done),
     }
-    let Some((Source::Named { dir, name, info, follow }, there)) = concerned(&request) else {
+    let Some((Source::Named { dir, name, info, follow }, there)) = stream_of(&request) else {
         return Ok(Streamed::No(request));
     };
     let path = request.sources.first().cloned().unwrap_or_default();
@@ -126,8 +126,8 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     hold(request, &mut from, &path, &dir, &tally)
 }
 
-/// Of a request of one operand that is a stream, or whose destination is one, its source, and the stream that is its destination.
-fn concerned(request: &CopyRequest) -> Option<(Source, Option<Info>)> {
+/// The source of a request of one operand that is a stream, or whose destination is one, and the stream that is its destination.
+fn stream_of(request: &CopyRequest) -> Option<(Source, Option<Info>)> {
     let CopyPolicy { recursive, specials, follow, .. } = request.policy;
     let ([path], None, false) = (request.sources.as_slice(), &request.names, recursive || specials) else {
         return None;
@@ -137,27 +137,33 @@ fn concerned(request: &CopyRequest) -> Option<(Source, Option<Info>)> {
     // What is wrong with the source is told by the copy.
     let source = operands::source(&Reach::Anywhere, path, follow, request.policy.preserve.at_source).ok()?;
     let Source::Named { info, .. } = &source else { return None };
-    let concerned = info.kind.is_stream() || (there.is_some() && info.kind == Kind::File);
-    concerned.then_some((source, there))
+    let is_of_stream = info.kind.is_stream() || (there.is_some() && info.kind == Kind::File);
+    is_of_stream.then_some((source, there))
 }
 
-/// The policy by which a dry run tells what becomes of such an operand, which it takes for a file as [`take`] does. `None`: the
-/// request is about files.
-///
-/// # Errors
-/// Nothing can be written into that destination as it was asked for.
-pub(crate) fn foretold(request: &CopyRequest) -> Result<Option<CopyPolicy>> {
-    let Some((_, there)) = concerned(request) else { return Ok(None) };
-    if there.is_some() {
-        keeps_what_it_gets(&request.policy, request.target.path())?;
+/// The policy by which a dry run says what [`take`] would do of a request; `None` for one that is about files.
+pub(crate) fn foretold(request: &CopyRequest) -> Option<CopyPolicy> {
+    let (_, there) = stream_of(request)?;
+    Some(if there.is_some() { into_stream(&request.policy) } else { request.policy.clone() })
+}
+
+/// What becomes of the operand of such a request, as far as that is known before it is read: what does not go into another stream
+/// is held in a file, newer than all that is there and of any length.
+pub(crate) fn foreseen(info: &Info, there: Option<&Info>, policy: &CopyPolicy) -> Verdict {
+    let mut file = as_file(info);
+    if info.kind.is_stream() && there.is_none_or(|there| !there.kind.is_stream()) {
+        (file.size, file.mtime) = (u64::MAX, Time { sec: i64::MAX, nsec: 0 });
     }
-    Ok(Some(landing_in(&request.policy, there.is_some())))
+    match decide(&file, there, policy) {
+        // Only reading it tells whether it begins like what is there.
+        Verdict::Append { .. } => Verdict::Append { proved: false },
+        verdict => verdict,
+    }
 }
 
-/// The policy for what is written into a stream that is there.
-fn landing_in(policy: &CopyPolicy, is_stream: bool) -> CopyPolicy {
-    let landing = if is_stream { Landing::InPlace } else { policy.landing };
-    CopyPolicy { landing, ..policy.clone() }
+/// What goes into a stream that is there is written in place.
+fn into_stream(policy: &CopyPolicy) -> CopyPolicy {
+    CopyPolicy { landing: Landing::InPlace, ..policy.clone() }
 }
 
 /// Whether the policy has what is at the source written into the stream that is there, decided as for any other file that is
@@ -168,7 +174,7 @@ fn is_written(
     (there, shown): (&Info, &Path),
     tally: &Tally<'_>,
 ) -> Result<bool> {
-    let goes = match decide(&as_file(info), Some(there), &landing_in(policy, true)) {
+    let goes = match decide(&as_file(info), Some(there), &into_stream(policy)) {
         Verdict::Keep => false,
         Verdict::Ask => tally.ask(Question::Replace(shown.to_owned())),
         Verdict::Refuse(code, why) => return Err(Error::ours(code, refused(why, false), shown, why)),
@@ -182,15 +188,8 @@ fn is_written(
 }
 
 /// What is a stream itself is read as a file.
-fn as_file(info: &Info) -> Info {
+pub(crate) fn as_file(info: &Info) -> Info {
     Info { kind: Kind::File, ..*info }
-}
-
-/// The same for a dry run: where it does not go into another stream, the file that holds it is newer than all that is there.
-pub(crate) fn as_read(info: &Info, there: Option<&Info>) -> Info {
-    let held = info.kind.is_stream() && there.is_none_or(|there| !there.kind.is_stream());
-    let mtime = if held { Time { sec: i64::MAX, nsec: 0 } } else { info.mtime };
-    Info { mtime, ..as_file(info) }
 }
 
 /// Reads a stream to its end into a file without a name in the directory where it is to land, and makes the request one
@@ -260,17 +259,12 @@ fn pour_out(request: &CopyRequest, to: File, watch: Watch<'_>) -> Result<Summary
     Ok(poured(&tally, bytes, path, shown))
 }
 
-/// Not with `-V`: a pipe gives nothing back to compare, and exit 0 would say that it was proved.
-fn keeps_what_it_gets(policy: &CopyPolicy, shown: &Path) -> Result<()> {
-    match policy.verify {
-        Verify::Off => Ok(()),
-        _ => Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing)),
-    }
-}
-
-/// A stream to write into; `None` when the user wants to stop before it is there.
+/// A stream to write into; `None` when the user wants to stop before it is there. Not with `-V`: a pipe gives nothing back to
+/// compare, and exit 0 would say that it was proved.
 fn open_stream(request: &CopyRequest, shown: &Path, kind: Kind, cancel: &Cancel) -> Result<Option<File>> {
-    keeps_what_it_gets(&request.policy, shown)?;
+    if request.policy.verify != Verify::Off {
+        return Err(Error::ours(Code::Unsupported, Op::Verify, shown, Reason::KeepsNothing));
+    }
     let Some(opened) = open(shown, kind, cancel).map_err(|e| Error::os(Op::Open, shown, e))? else {
         return Ok(None);
     };

@@ -66,6 +66,7 @@ fn a_dry_run_tells_of_streams_as_the_run_does() {
         "-s /dev/null empty",
         "file /dev/null",
         "-u file /dev/null",
+        "-a file /dev/null",
         "--no-clobber file /dev/null",
         "-V file /dev/null",
         "-V /dev/null new",
@@ -89,8 +90,10 @@ fn a_dry_run_tells_of_streams_as_the_run_does() {
         assert_eq!((items(&foretold), foretold.code), (items(&done), done.code), "{words}");
         std::fs::remove_file(tmp.p("new")).ok();
     }
-    // Nobody writes into it and nobody reads it: a run would wait.
-    for words in ["fifo new", "-s fifo empty", "file fifo"] {
+    // These have no other end: a run would wait.
+    for words in
+        ["fifo new", "-s fifo empty", "-a fifo file", "-a fifo empty", "--append=size fifo file", "file fifo"]
+    {
         let ran = bcmr(["copy", "--dry-run", "-v"]).args(words.split(' ')).cwd(tmp.path()).run().ok();
         assert!(ran.out.contains(" -> "), "{words}: {ran:?}");
     }
