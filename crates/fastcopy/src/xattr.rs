@@ -54,14 +54,16 @@ impl Of<'_> {
     }
 
     /// `fstatfs`, after [`set`] has said ENOSPC: whether the attributes of one file may be no larger here, and the disk is not
-    /// full. ext2, ext3 and ext4 have a block for them and say the same of both (xattr(7)).
+    /// full. ext2, ext3 and ext4 have a block for them and say the same of both (xattr(7)); with `ea_inode` ext4 also where it has
+    /// no inode left.
     #[cfg(target_os = "linux")]
     pub fn takes_no_more(self) -> io::Result<bool> {
         // More than all attributes of a file are.
         const ROOM_BYTES: u64 = 1 << 20;
         let of = self.file_system()?;
         let free = of.f_bavail.saturating_mul(u64::try_from(of.f_bsize).unwrap_or(0));
-        Ok(of.f_type == libc::EXT4_SUPER_MAGIC as rustix::fs::FsWord && free >= ROOM_BYTES)
+        let is_ext = of.f_type == libc::EXT4_SUPER_MAGIC as rustix::fs::FsWord;
+        Ok(is_ext && free >= ROOM_BYTES && of.f_ffree > 0)
     }
 
     /// Only those of Linux do that.

@@ -398,22 +398,26 @@ fn a_snapshot_that_lost_attributes_for_now_does_not_appear() {
 fn an_attribute_that_never_fits_keeps_no_snapshot_from_appearing() {
     needs!(is_root() && has_tool("mkfs.ext4"), "needs root and mkfs.ext4");
     let tmp = Tmp::new();
-    let disk = match Mount::image("ext4", 16, &tmp.dir("disk")) {
+    let _disk = match Mount::image("ext4", 16, &tmp.dir("disk")) {
         Ok(disk) => disk,
         Err(why) => return skipped("ext4", &why),
     };
     let (empty, large) = (tmp.file("s/empty", ""), vec![b'v'; 16 << 10]);
     rustix::fs::lsetxattr(&empty, "user.large", &large, rustix::fs::XattrFlags::empty()).unwrap();
-    let run = |day: u32| sync(&tmp, &format!("--snapshot --at 2026-01-0{day} s disk/snaps"));
-    let ran = run(1).code(1).says("larger than the file system");
+    let ran =
+        sync(&tmp, "--snapshot --at 2026-01-01 s disk/snaps").code(1).says("larger than the file system");
     assert!(!ran.err.contains("does not appear"), "{}", ran.err);
     assert_eq!(snapshots(&tmp.p("disk/snaps")).len(), 1);
+    // R7: it is not possible there, so a move tells it and the source goes.
+    std::fs::copy(&empty, tmp.p("moved")).unwrap();
+    rustix::fs::lsetxattr(tmp.p("moved"), "user.large", &large, rustix::fs::XattrFlags::empty()).unwrap();
+    bcmr(["move", "moved", "disk/"]).cwd(tmp.path()).run().code(1).says("larger than the file system");
+    assert!(tmp.p("disk/moved").exists() && !tmp.p("moved").exists());
     // The twin: a disk that is full of something else takes the same attribute no better, but might.
     let mut ballast = fs::File::create(tmp.p("disk/ballast")).unwrap();
     while std::io::Write::write_all(&mut ballast, &[1; 1 << 10]).is_ok() {}
     drop(ballast);
     bcmr(["copy", "--archive", "-T", "s", "disk/s"]).cwd(tmp.path()).run().code(6).says("No space left");
-    drop(disk);
 }
 
 /// A run that is stopped while it takes old ones away says so, unless all of them are gone.
