@@ -21,8 +21,8 @@ const LOOK_AGAIN: u64 = 128 << 20;
 /// What the queue of a stream, ssh, pipes and sockets may swallow before a writer waits: a link says nothing of itself
 /// until then. Seen: 8.3 MB in front of a link of 80 Mbit/s.
 const SWALLOWED_BYTES: u64 = 16 << 20;
-/// From so many bytes on the wire per nanosecond on a link is tried without packing as soon as it is seen to wait for packing: that
-/// takes a second at most, if it is no faster.
+/// Bytes on the wire per nanosecond. A link that takes as many, and is seen to wait for packing, is tried without packing at once: if
+/// it is no faster than this, trying costs less than a second.
 const FAST: f64 = 0.02;
 
 /// What landed is reckoned with after so long: less says little of the link.
@@ -91,12 +91,12 @@ pub(crate) struct Pace {
     ratio: f64,
     /// Bytes of content per nanosecond that one thread packs.
     speed: f64,
-    /// Bytes of content per nanosecond that got through while everything waited for packing: all that both machines have left for it,
-    /// if they are one.
+    /// Bytes of content per nanosecond that got through while everything waited for packing. Where threads, or both ends, share
+    /// processors, that is less than what one thread packs times the threads.
     through: f64,
     /// Bytes per nanosecond that the link was seen to take; 0 while that is not known.
     link: f64,
-    /// It was known before.
+    /// It was known at some time.
     met: bool,
     /// Nanoseconds that the other side takes for what is on its way.
     left_ns: f64,
@@ -505,14 +505,14 @@ mod tests {
         let fast = World { link: 1000.0, codec: 100.0, ratio: 0.3, buffers: 2.0 };
         let packed = run(&mut pace, &mut way, &fast, 256);
         assert!(packed < 40, "{packed} of 256");
-        // One that is no faster than that by much goes on with it, and that is tried once.
+        // A link that is hardly faster is tried without packing once, and then packed for again.
         let (mut pace, mut way) = (Pace::new(2, 1, 0), Way::default());
         let medium = World { link: 40.0, codec: 50.0, ratio: 0.3, buffers: 2.0 };
         let packed = run(&mut pace, &mut way, &medium, 256);
         assert!(packed > 220, "{packed} of 256");
     }
 
-    /// What one thread packs alone says little of two on one machine that the other end shares.
+    /// Two threads on processors that the other end shares pack less than twice what one does.
     #[test]
     fn what_got_through_counts_more_than_what_each_thread_packs() {
         for (raw, packs) in [(17 << 20, false), (34 << 20, true)] {
