@@ -16,7 +16,6 @@ const APART: &str = "BCMR_XTASK_APART";
 /// namespace, without the dead mounts that others left, and where there can be none: only root may mount at all.
 ///
 /// # Errors
-///
 /// `unshare` cannot be started although it was a moment ago.
 pub fn mounts() -> Result {
     if std::env::var_os(APART).is_some() {
@@ -41,8 +40,12 @@ pub fn mounts() -> Result {
 /// Takes mounts away whose server is gone; in this namespace alone.
 fn drop_dead() {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return };
-    for at in mounts.lines().filter_map(|line| line.split(' ').nth(1)) {
-        let dead = rustix::fs::lstat(Path::new(at)).is_err_and(|e| e == Errno::NOTCONN);
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(at), Some(kind)) = (words.next(), words.next()) else { continue };
+        // Only these end in that way; looking at others, such as NFS whose server is silent, may take for ever.
+        let dead =
+            kind.starts_with("fuse") && rustix::fs::lstat(Path::new(at)).is_err_and(|e| e == Errno::NOTCONN);
         if dead && sh::quiet("umount", &["--lazy", at]).is_ok() {
             eprintln!("xtask: the server of {at} is gone; it is left aside");
         }
