@@ -26,6 +26,7 @@
 //! --trust-size on   read exactly st_size, not one byte more to see the end             (off)
 //! --ladder on       content by this crate's own choice of calls                        (off)
 //! --together on     the descriptors of a phase closed by close_range                   (off)
+//! --turns on        one worker at a time creates files in a directory                  (off)
 //! ```
 //!
 //! Two traps. ext4 without a journal will not soon reuse the inode of a removed file, and scans past all of
@@ -33,9 +34,10 @@
 //! machine: give a variant twice to see how far it differs from itself.
 //!
 //! It is a measuring device: no metadata but the mode, no cleaning up after a failure, nothing but regular files,
-//! directories and symbolic links. With `--post-fstat off --ladder on --phases 16 --together on` it does what no copier can leave
-//! out and nothing else, in the best of the known ways: the *ceiling* of `cargo xtask bench local`.
+//! directories and symbolic links. With `--post-fstat off --ladder on --phases 16 --together on --turns on` it does what no
+//! copier can leave out and nothing else, in the best of the known ways: the *ceiling* of `cargo xtask bench local`.
 use fastcopy::read_write::fallocate_keep_size;
+use fastcopy::turn::Turn;
 use fastcopy::{Dest, Options, Rungs, Scratch, Source, close, copy_file};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -80,6 +82,7 @@ struct Opts {
     trust_size: bool,
     ladder: bool,
     together: bool,
+    turns: bool,
 }
 
 impl Opts {
@@ -103,6 +106,7 @@ impl Opts {
             trust_size: false,
             ladder: false,
             together: false,
+            turns: false,
         };
         for pair in args.chunks(2) {
             let [flag, value] = pair else { return Err(format!("{pair:?}: a flag needs a value").into()) };
@@ -135,6 +139,7 @@ impl Opts {
                 "--trust-size" => o.trust_size = on,
                 "--ladder" => o.ladder = on,
                 "--together" => o.together = on,
+                "--turns" => o.turns = on,
                 other => return Err(format!("{other}?").into()),
             }
         }
@@ -150,6 +155,7 @@ struct Dir {
     mode: Mode,
     stage: Option<(Arc<Dir>, CString, CString)>,
     files: AtomicUsize,
+    turn: Turn,
 }
 
 /// Names of one directory: inode number and offset into the arena of NUL-terminated names.
@@ -300,7 +306,7 @@ impl<'p> Worker<'p> {
         }
         let dev = parent.dev;
         let stage = staged.then_some((parent, made, name));
-        Ok(Arc::new(Dir { src, dst, dev, mode, stage, files: AtomicUsize::new(0) }))
+        Ok(Arc::new(Dir { src, dst, dev, mode, stage, files: AtomicUsize::new(0), turn: Turn::default() }))
     }
 
     fn list(&mut self, dir: &Arc<Dir>, part: usize, of: usize) -> Any<()> {
@@ -377,6 +383,7 @@ impl<'p> Worker<'p> {
             }
             slots.push(Slot { name, temp: CString::default(), src, stat, dst: None });
         }
+        let turn = o.turns.then(|| dir.turn.take());
         for slot in &mut slots {
             let mode = Mode::from_raw_mode(slot.stat.st_mode & 0o777);
             let to = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -391,6 +398,7 @@ impl<'p> Worker<'p> {
                 }
             });
         }
+        drop(turn);
         for slot in &mut slots {
             if let Some(dst) = &slot.dst {
                 let size = u64::try_from(slot.stat.st_size)?;
@@ -491,7 +499,7 @@ fn open_root(src: &str, dst: &str) -> Any<Arc<Dir>> {
     let open = |path| fs::openat(fs::CWD, path, OFlags::RDONLY | DIRECTORY, Mode::empty());
     let (src, dst) = (open(src)?, open(dst)?);
     let (dev, mode) = (fs::fstat(&dst)?.st_dev, Mode::RWXU);
-    Ok(Arc::new(Dir { src, dst, dev, mode, stage: None, files: AtomicUsize::new(0) }))
+    Ok(Arc::new(Dir { src, dst, dev, mode, stage: None, files: AtomicUsize::new(0), turn: Turn::default() }))
 }
 
 /// One file: each worker takes the next buffer's length that no other has taken, the best of the ways known for a large

@@ -7,8 +7,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 
@@ -20,6 +19,7 @@ use crate::rungs::{Pair, Rung, Rungs, Target, Verdict, verdict};
 use crate::scratch::Scratch;
 use crate::sparse::{BLOCK, Extents, data_runs, length};
 use crate::splice::{seek_to, sendfile};
+use crate::turn::Turn;
 
 /// Files (and ranges) shorter than this are read and written through a buffer, bytes: a call that copies inside the kernel
 /// copies the bytes once instead of twice, and has a pipe to fill and empty for it.
@@ -720,41 +720,6 @@ impl<'a> Job<'a> {
     fn set_length(&self, len: u64, done: u64) -> Result<(), Failure> {
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(self.dst, len))
             .or_else(|errno| Self::fail(Side::Write, done, errno))
-    }
-}
-
-/// How long the thread whose turn comes next waits awake: a few times as long as one buffer takes to write, which is 0.05 ms on
-/// ext4 and 0.25 ms on btrfs, where memory is at hand.
-const SPIN: Duration = Duration::from_millis(1);
-
-/// The turn to write. Measured with two threads and 1 GiB: asleep at once the copy takes 1.5 times as long; left to the
-/// inode's lock it is as fast as this, but where every write waits (a virtual machine that gets its memory page by page)
-/// a thread that waits in the kernel spins all the time, twice the processor time and 1.5 times the wall time.
-#[derive(Default)]
-struct Turn {
-    writes: Mutex<()>,
-    /// The thread that holds it waits awake for `writes`. The others sleep until they have it.
-    next: Mutex<()>,
-}
-
-impl Turn {
-    fn take(&self) -> MutexGuard<'_, ()> {
-        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = Instant::now() + SPIN;
-        loop {
-            match self.writes.try_lock() {
-                Ok(turn) => return turn,
-                Err(TryLockError::Poisoned(turn)) => return turn.into_inner(),
-                Err(TryLockError::WouldBlock) if Instant::now() > until => {
-                    return self.writes.lock().unwrap_or_else(PoisonError::into_inner);
-                }
-                Err(TryLockError::WouldBlock) => {
-                    for _ in 0..32 {
-                        std::hint::spin_loop();
-                    }
-                }
-            }
-        }
     }
 }
 

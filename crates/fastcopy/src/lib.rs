@@ -34,6 +34,7 @@ pub mod splice;
 pub mod stack;
 pub mod still;
 pub mod sync;
+pub mod turn;
 pub mod wall;
 pub mod xattr;
 

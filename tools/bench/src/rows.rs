@@ -121,7 +121,7 @@ const UUTILS_R: Tool = guest("uutils", "uutils -r {s} {d}");
 pub const CEILING: &str = "ceiling";
 const CEILING_ONE: Tool = tool(CEILING, "ceiling copy {s} {d} --buf 262144 --ladder on");
 const CEILING_R: Tool =
-    tool(CEILING, "ceiling copy {s} {d} --post-fstat off --ladder on --phases 16 --together on");
+    tool(CEILING, "ceiling copy {s} {d} --post-fstat off --ladder on --phases 16 --together on --turns on");
 
 fn wall(most: f64) -> Goal {
     Goal::Wall { against: "cp", most }

@@ -18,6 +18,7 @@ use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::heritage::Heritage;
 use fastcopy::meta::{Info, Kind, Time};
+use fastcopy::turn::Turn;
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -269,6 +270,8 @@ pub(crate) struct DestDir<D: Disk> {
     heritage: OnceLock<Option<Arc<Heritage>>>,
     /// Whether what has a name in it keeps that for ever, where that was asked.
     names_stay: OnceLock<bool>,
+    /// The turn to make files in it, where only this run does.
+    turn: Turn,
     pub(crate) keep: Keep,
     /// The receipt says what it was like before this run.
     pub(crate) is_in_receipt: AtomicBool,
@@ -371,6 +374,7 @@ impl<D: Disk> DestDir<D> {
             subtree: None,
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
+            turn: Turn::default(),
             keep,
             is_in_receipt: AtomicBool::new(false),
         })
@@ -515,6 +519,7 @@ impl<D: Disk> DestDir<D> {
             subtree,
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
+            turn: Turn::default(),
             keep,
             is_in_receipt: AtomicBool::new(false),
         })
@@ -672,6 +677,7 @@ impl<D: Disk> DestDir<D> {
             subtree,
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
+            turn: Turn::default(),
             keep,
             is_in_receipt: AtomicBool::new(false),
         })
@@ -739,6 +745,7 @@ impl<D: Disk> DestDir<D> {
             subtree: Some((subtree.clone(), level + 1)),
             heritage: OnceLock::new(),
             names_stay: OnceLock::new(),
+            turn: Turn::default(),
             keep: self.keep,
             is_in_receipt: AtomicBool::new(false),
         })
@@ -874,6 +881,7 @@ impl<D: Disk> DestDir<D> {
             subtree: None,
             heritage: self.heritage.clone(),
             names_stay: self.names_stay.clone(),
+            turn: Turn::default(),
             keep: self.keep,
             is_in_receipt: AtomicBool::new(false),
         }
@@ -895,6 +903,11 @@ impl<D: Disk> DestDir<D> {
     /// Whether only this run puts anything in: no name in it can be taken.
     pub(crate) fn is_fresh(&self) -> bool {
         self.made_by == MadeBy::ThisRunAlone
+    }
+
+    /// The turn to make files in it: `None` where other programs may do so too, and a FIFO may be waited for.
+    pub(crate) fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        self.is_fresh().then(|| self.turn.take())
     }
 
     /// Whether this run has made it just now.

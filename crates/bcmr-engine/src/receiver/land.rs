@@ -39,7 +39,9 @@ pub(crate) fn land<D: Disk>(
     let at = |part: fn(&WorkParts) -> &WorkPart| how.work.map(|work| part(work).begin());
     let copies = at(|work| &work.copying);
     let apart = dest.apart(disk, jobs);
+    let turn = dest.turn();
     disk.stage(dir, apart.as_ref().map(|apart| &apart.dir), jobs, &dest.keep, how.waits);
+    drop(turn);
     if private {
         told_taken(jobs);
     } else if dest.is_recorded() {
