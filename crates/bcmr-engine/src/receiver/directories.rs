@@ -119,7 +119,9 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             dst.made_by = MadeBy::InterruptedCopy;
         } else if !dst.is_made() && takes_away {
             // An empty directory that was there already would not be empty any more when the same command is run again.
-            let is_empty = tree::is_empty(self.disk, &dst.dir).map_err(fail(Op::ListDirectory))?;
+            // Where another process holds the lock, that one may be making its mark.
+            let look = if dst.is_sole(self.disk) { tree::is_empty_or_torn } else { tree::is_empty };
+            let is_empty = look(self.disk, &dst.dir).map_err(fail(Op::ListDirectory))?;
             if !is_empty && self.policy.leaving == Leaving::Goes {
                 return Err(not_empty(&at));
             }

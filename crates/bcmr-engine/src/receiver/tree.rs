@@ -57,6 +57,20 @@ pub(crate) fn is_empty<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<bool> {
     Ok(disk.find(dir, 1, &|_| true)?.is_empty())
 }
 
+/// Whether nothing is in `dir` but what a run left of a mark that was killed while it made it: then nothing else came into it.
+pub(crate) fn is_empty_or_torn<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<bool> {
+    let found = disk.find(dir, 2, &|_| true)?;
+    let [only] = found.as_slice() else { return Ok(found.is_empty()) };
+    if *only != name(disk, dir)? {
+        return Ok(false);
+    }
+    let file = disk.open_to_read(dir, only.as_name())?;
+    let mut bytes = [0; BYTES];
+    let n = disk.read_at(&file, 0, &mut bytes)?;
+    // A power cut may leave its length and zeros.
+    Ok(disk.file_info(&file)?.kind == Kind::File && (n < BYTES || bytes == [0; BYTES]))
+}
+
 /// Whether `dir` is marked as what `source` becomes.
 pub(crate) fn is_marked<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> bool {
     stand(disk, dir, source).is_some()
@@ -186,6 +200,26 @@ mod tests {
             );
         }
         assert_eq!(decode(&whole[..BYTES - 1], &source), None);
+        let other_name = tmp.path().join("f");
+        for (content, is_torn) in [
+            (&b""[..], true),
+            (&whole[..BYTES - 1], true),
+            (&[0; BYTES], true),
+            (&whole[..BYTES], false),
+            (&whole[..], false),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(is_empty_or_torn(&disk, &dir).unwrap(), is_torn, "{content:?}");
+            std::fs::write(&other_name, content).unwrap();
+            assert!(!is_empty_or_torn(&disk, &dir).unwrap(), "another file beside it");
+            std::fs::remove_file(&path).unwrap();
+            assert!(!is_empty_or_torn(&disk, &dir).unwrap(), "another file");
+            std::fs::remove_file(&other_name).unwrap();
+            assert!(is_empty_or_torn(&disk, &dir).unwrap());
+        }
+        std::fs::create_dir(&path).unwrap();
+        assert!(!is_empty_or_torn(&disk, &dir).unwrap_or(false), "a directory");
+        std::fs::remove_dir(&path).unwrap();
         unmark(&disk, &dir).unwrap();
         assert_eq!(stands(), (None, None));
     }

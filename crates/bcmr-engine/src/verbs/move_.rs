@@ -711,7 +711,7 @@ fn dev(place: &Place) -> Result<u64> {
 /// has put there.
 fn is_open_to(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<bool> {
     let (disk, there) = (Sys::new(), dir.open_dir_readable(name)?);
-    Ok(tree::is_marked(&disk, &there, info) || tree::is_empty(&disk, &there)?)
+    Ok(tree::is_marked(&disk, &there, info) || tree::is_empty_or_torn(&disk, &there)?)
 }
 
 /// Refuses to give something a name that a later run would take for what a killed one left.

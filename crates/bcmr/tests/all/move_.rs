@@ -401,6 +401,33 @@ fn interrupted_across() {
     assert!(moments > if all_cases() { 40 } else { 6 }, "{moments} moments");
 }
 
+/// A mark that was not written to its end is none, and the empty directory in which it lies is empty.
+#[test]
+fn killed_while_it_marks_an_empty_directory() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    for call in ["fchmod", "pwrite64", "fdatasync"] {
+        let here = scratch();
+        plant(here.path(), "d s\nz s/f 9000");
+        let before = files(&at(&here, "s"));
+        let dst = at(&far, call);
+        fs::create_dir(&dst).unwrap();
+        let line = format!("-T s {}", dst.display());
+        let inject = format!("inject={call}:signal=KILL:when=1");
+        let mut args = vec!["-f", "-qq", "-o", "/dev/null", "-e", &inject, BCMR, "move", "-j1"];
+        args.extend(line.split(' '));
+        let status = command("strace", &args, here.path()).stderr(Stdio::null()).status().unwrap();
+        assert_ne!(status.code(), Some(0), "{call}");
+        assert_eq!(look(&dst).len(), 1, "{call}: its mark and nothing else");
+        bcmr(&format!("move -n {line}"), here.path()).exits(0);
+        bcmr(&format!("move {line}"), here.path()).exits(0);
+        assert!(!at(&here, "s").exists(), "{call}");
+        assert!(files(&dst) == before, "{call}: {:?}", files(&dst).keys());
+    }
+}
+
 /// Moves `s` to `dst` and is killed when it is about to remove the `nth` name, or not at all. Whether it was killed.
 fn killed_at_removal(here: &Path, dst: &Path, nth: usize) -> bool {
     let inject = format!("inject=unlinkat:signal=KILL:when={nth}");
