@@ -283,6 +283,15 @@ def source_is_its_destination(case, difference):
     return bool(gone) and (difference.path is None or difference.path in gone or any(above(place) == difference.path for place in gone))
 
 
+def theirs_gave_its_name_back(case, difference):
+    """Theirs had renamed the link that it was to read, could not open it, and has left it as it was; ours is the copy beside a backup."""
+    said = re.findall(rb"^cp: cannot open '(.*)' for reading: No such file or directory$", case.theirs["stderr"], re.M)
+    names = ["/" + os.path.normpath(name.decode("utf-8", "surrogateescape")) for name in said]
+    back = [name for name in names if stat.S_ISLNK(case.before.get(name, {"kind": 0})["kind"]) and case.their_tree.get(name) == case.before[name]]
+    made = [name for name in case.our_tree if name not in case.before and any(name.startswith(link) for link in back)]
+    return bool(back and made) and (difference.path is None or difference.path in back + made or any(above(link) == difference.path for link in back))
+
+
 def theirs_keeps_special_bits_of_what_was_there(case, difference):
     """A file that had bits which ours has not any more; the rest of its mode is the same."""
     old, theirs, ours = (int(tree.get(difference.path, {"mode": "0"})["mode"], 8) for tree in (case.before, case.their_tree, case.our_tree))
