@@ -931,11 +931,8 @@ impl Scene {
                 }
             };
             let is_kept = at.extension().is_some() && !self.policy.filter.rules.is_empty();
-            // What the filter protects goes with a directory that goes: only in one that stays it is safe.
-            if is_kept
-                && self.policy.mirror != Mirror::DeleteExcluded
-                && !at.starts_with(self.landed().join("gone"))
-            {
+            // It stays in a directory that only the destination has too, and that with it.
+            if is_kept && self.policy.mirror != Mirror::DeleteExcluded {
                 kept.push(at);
             } else {
                 going.push(at);
@@ -1001,7 +998,8 @@ fn judge_mirror(
             return Err(format!("{} is not there", at.display()));
         }
         if scene.policy.mirror.deletes() && gone < extras.going.len() {
-            return Err("not all went, and nothing was said".into());
+            let stays: Vec<_> = extras.going.iter().filter(is_there).collect();
+            return Err(format!("nothing was said, and these did not go: {stays:?}"));
         }
     }
     Ok(())
