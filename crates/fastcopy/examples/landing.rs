@@ -383,7 +383,8 @@ impl<'p> Worker<'p> {
             }
             slots.push(Slot { name, temp: CString::default(), src, stat, dst: None });
         }
-        let turn = o.turns.then(|| dir.turn.take());
+        let is_named = !matches!(o.land, Land::TmpFile | Land::Apart);
+        let turn = (o.turns && is_named).then(|| dir.turn.take());
         for slot in &mut slots {
             let mode = Mode::from_raw_mode(slot.stat.st_mode & 0o777);
             let to = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -424,7 +425,8 @@ impl<'p> Worker<'p> {
                 }
             }
         }
-        if matches!(o.land, Land::TmpFile | Land::Apart) {
+        if !is_named {
+            let _turn = o.turns.then(|| dir.turn.take());
             for slot in &slots {
                 if let Some(dst) = &slot.dst {
                     link(dst, dir, slot.name)?;

@@ -270,7 +270,7 @@ pub(crate) struct DestDir<D: Disk> {
     heritage: OnceLock<Option<Arc<Heritage>>>,
     /// Whether what has a name in it keeps that for ever, where that was asked.
     names_stay: OnceLock<bool>,
-    /// The turn to make files in it, where only this run does.
+    /// The turn to give names in it.
     turn: Turn,
     pub(crate) keep: Keep,
     /// The receipt says what it was like before this run.
@@ -905,9 +905,15 @@ impl<D: Disk> DestDir<D> {
         self.made_by == MadeBy::ThisRunAlone
     }
 
-    /// The turn to make files in it: `None` where other programs may do so too, and a FIFO may be waited for.
-    pub(crate) fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+    /// The turn to create files in it: `None` where other programs may do so too, and a FIFO may be waited for.
+    pub(crate) fn turn_to_create(&self) -> Option<MutexGuard<'_, ()>> {
         self.is_fresh().then(|| self.turn.take())
+    }
+
+    /// The turn to give names in it to files that have none: `None` where one of `jobs` is staged, which may wait for the disk.
+    pub(crate) fn turn_to_name(&self, jobs: &[Job<'_, D>]) -> Option<MutexGuard<'_, ()>> {
+        let is_unnamed = |job: &Job<'_, D>| matches!(job.place, Placement::Unnamed);
+        jobs.iter().all(is_unnamed).then(|| self.turn.take())
     }
 
     /// Whether this run has made it just now.

@@ -39,7 +39,7 @@ pub(crate) fn land<D: Disk>(
     let at = |part: fn(&WorkParts) -> &WorkPart| how.work.map(|work| part(work).begin());
     let copies = at(|work| &work.copying);
     let apart = dest.apart(disk, jobs);
-    let turn = dest.turn();
+    let turn = dest.turn_to_create();
     disk.stage(dir, apart.as_ref().map(|apart| &apart.dir), jobs, &dest.keep, how.waits);
     drop(turn);
     if private {
@@ -191,6 +191,7 @@ pub(crate) fn land_resumable<D: Disk>(
 
 /// The final names. What this run has just put there from a source of another name is never replaced.
 fn commit<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>]) {
+    let _turn = dest.turn_to_name(jobs);
     for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
         let named = if dest.is_fresh() {
             commit_fresh(disk, dest, job)
