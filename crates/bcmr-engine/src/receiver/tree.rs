@@ -64,11 +64,9 @@ pub(crate) fn is_empty_or_torn<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<bo
     if *only != name(disk, dir)? {
         return Ok(false);
     }
-    let file = disk.open_to_read(dir, only.as_name())?;
-    let mut bytes = [0; BYTES];
-    let n = disk.read_at(&file, 0, &mut bytes)?;
     // A power cut may leave its length and zeros.
-    Ok(disk.file_info(&file)?.kind == Kind::File && (n < BYTES || bytes == [0; BYTES]))
+    let is_torn = |mark: Vec<u8>| mark.len() < BYTES || mark.iter().all(|byte| *byte == 0);
+    Ok(content(disk, dir)?.is_some_and(is_torn))
 }
 
 /// Whether `dir` is marked as what `source` becomes.
@@ -87,12 +85,20 @@ pub(crate) fn stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> Option<Mo
 /// # Errors
 /// EIO and what else the disk itself fails with.
 pub(crate) fn read_stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> io::Result<Option<MoveState>> {
-    let read = || -> io::Result<Option<MoveState>> {
+    Ok(content(disk, dir)?.and_then(|mark| decode(&mark, source)))
+}
+
+/// What the mark of `dir` holds; `None` where there is no such file, or it cannot be read.
+///
+/// # Errors
+/// EIO and what else the disk itself fails with.
+fn content<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<Option<Vec<u8>>> {
+    let read = || {
         let file = disk.open_to_read(dir, name(disk, dir)?.as_name())?;
-        let mut bytes = [0; LANDED_BYTES];
+        let mut bytes = vec![0; LANDED_BYTES];
         let n = disk.read_at(&file, 0, &mut bytes)?;
-        let is_file = disk.file_info(&file)?.kind == Kind::File;
-        Ok(decode(bytes.get(..n).unwrap_or_default(), source).filter(|_| is_file))
+        bytes.truncate(n);
+        Ok((disk.file_info(&file)?.kind == Kind::File).then_some(bytes))
     };
     match read() {
         Err(e) if Code::of(&e) != Code::Io => Ok(None),
@@ -200,7 +206,8 @@ mod tests {
             );
         }
         assert_eq!(decode(&whole[..BYTES - 1], &source), None);
-        let other_name = tmp.path().join("f");
+        let (mark, other) = (name(&disk, &dir).unwrap(), NameBuf::new(b"f").unwrap());
+        let remove = |name: &NameBuf| dir.remove_file(name.as_name()).unwrap();
         for (content, is_torn) in [
             (&b""[..], true),
             (&whole[..BYTES - 1], true),
@@ -210,16 +217,19 @@ mod tests {
         ] {
             std::fs::write(&path, content).unwrap();
             assert_eq!(is_empty_or_torn(&disk, &dir).unwrap(), is_torn, "{content:?}");
-            std::fs::write(&other_name, content).unwrap();
+            std::fs::write(tmp.path().join("f"), content).unwrap();
             assert!(!is_empty_or_torn(&disk, &dir).unwrap(), "another file beside it");
-            std::fs::remove_file(&path).unwrap();
+            remove(&mark);
             assert!(!is_empty_or_torn(&disk, &dir).unwrap(), "another file");
-            std::fs::remove_file(&other_name).unwrap();
+            remove(&other);
             assert!(is_empty_or_torn(&disk, &dir).unwrap());
         }
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        assert!(!is_empty_or_torn(&disk, &dir).unwrap(), "a link");
+        remove(&mark);
         std::fs::create_dir(&path).unwrap();
-        assert!(!is_empty_or_torn(&disk, &dir).unwrap_or(false), "a directory");
-        std::fs::remove_dir(&path).unwrap();
+        assert!(!is_empty_or_torn(&disk, &dir).unwrap(), "a directory");
+        dir.remove_dir(mark.as_name()).unwrap();
         unmark(&disk, &dir).unwrap();
         assert_eq!(stands(), (None, None));
     }
