@@ -26,7 +26,7 @@
 //! --trust-size on   read exactly st_size, not one byte more to see the end             (off)
 //! --ladder on       content by this crate's own choice of calls                        (off)
 //! --together on     the descriptors of a phase closed by close_range                   (off)
-//! --turns on        one worker at a time creates files in a directory                  (off)
+//! --turns on        one worker at a time creates files in a directory, or links them   (off)
 //! ```
 //!
 //! Two traps. ext4 without a journal will not soon reuse the inode of a removed file, and scans past all of

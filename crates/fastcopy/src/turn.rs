@@ -6,17 +6,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// How long the thread whose turn comes next waits awake: a few times as long as a turn takes. One buffer is written in 0.05 ms on
-/// ext4 and in 0.25 ms on btrfs, where memory is at hand; sixteen small files are made in 0.05 ms on tmpfs and in 0.25 ms on xfs.
+/// ext4 and in 0.25 ms on btrfs, where memory is at hand.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// The turn to write into one file, or to make files in one directory. Measured with two threads.
+/// The turn to write into one file, or to give names in one directory. Measured with two threads.
 ///
 /// 1 GiB: asleep at once the copy takes 1.5 times as long; left to the inode's lock it is as fast as this, but where every write
 /// waits (a virtual machine that gets its memory page by page) a thread that waits in the kernel spins all the time, twice the
 /// processor time and 1.5 times the wall time.
 ///
 /// 100,000 files of 1 KiB in one directory, made sixteen by sixteen: left to the directory's lock it takes 1.1 times as long on
-/// tmpfs, ext4 and xfs, as both threads make files at the same time, and then both fill them; asleep at once as long as that.
+/// tmpfs, ext4 and xfs, and asleep at once as long as that on tmpfs (docs/limits-local.md).
 #[derive(Debug, Default)]
 pub struct Turn {
     turn: Mutex<()>,
@@ -28,22 +28,27 @@ impl Turn {
     /// Waits until no other thread has it.
     pub fn take(&self) -> MutexGuard<'_, ()> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut until = None;
-        loop {
-            match self.turn.try_lock() {
-                Ok(turn) => return turn,
-                Err(TryLockError::Poisoned(turn)) => return turn.into_inner(),
-                Err(TryLockError::WouldBlock)
-                    if Instant::now() > *until.get_or_insert_with(|| Instant::now() + SPIN) =>
-                {
-                    return self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-                }
-                Err(TryLockError::WouldBlock) => {
-                    for _ in 0..32 {
-                        std::hint::spin_loop();
-                    }
-                }
+        // Mostly it is free, and no clock is asked.
+        if let Some(turn) = self.try_take() {
+            return turn;
+        }
+        let until = Instant::now() + SPIN;
+        while Instant::now() < until {
+            for _ in 0..32 {
+                std::hint::spin_loop();
             }
+            if let Some(turn) = self.try_take() {
+                return turn;
+            }
+        }
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_take(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 }

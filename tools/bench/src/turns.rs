@@ -39,8 +39,8 @@ impl Turns<'_> {
         Ok(dst)
     }
 
-    /// Bytes of memory that a copy needs at most: none for holes. Fetching 10 GiB for a sparse file with 64 MiB of data
-    /// made its copies differ by a factor of ten, as the host took back what was freed while they ran.
+    /// Bytes of memory that a copy needs at most: none for holes. While 10 GiB were fetched for a sparse file with 64 MiB of data,
+    /// its copies differed by a factor of ten.
     pub fn memory(&self) -> Result<u64> {
         Ok(if self.src.is_file() { std::fs::metadata(self.src)?.blocks() * 512 } else { TREE_BYTES })
     }
