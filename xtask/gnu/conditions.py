@@ -274,22 +274,29 @@ def refused_as_the_same_file(case, _):
     return b"are the same file" in case.ours["stderr"] and b"No such file or directory" in case.theirs["stderr"]
 
 
-def source_is_its_destination(case, difference):
-    """Theirs has taken away what it was to read; the difference is about that, or about the directory that it was in."""
+def not_opened(case):
+    """Where the names are that theirs could not open, as they were not there any more."""
     said = re.findall(rb"^(?:install|cp): cannot open '(.*)' for reading: No such file or directory$", case.theirs["stderr"], re.M)
     names = ["/" + os.path.normpath(name.decode("utf-8", "surrogateescape")) for name in said]
-    places = [re.sub("^/ld/", "/d/", re.sub("^/m/", "m:/", name)) for name in names]
-    gone = [place for place in places if place in case.before and place not in case.their_tree]
-    return bool(gone) and (difference.path is None or difference.path in gone or any(above(place) == difference.path for place in gone))
+    return [re.sub("^/ld/", "/d/", re.sub("^/m/", "m:/", name)) for name in names]
+
+
+def is_about(difference, places):
+    """A difference of the run, of one of the places, or of the directory that one is in."""
+    return difference.path is None or difference.path in places or any(above(place) == difference.path for place in places)
+
+
+def source_is_its_destination(case, difference):
+    """Theirs has taken away what it was to read; the difference is about that, or about the directory that it was in."""
+    gone = [place for place in not_opened(case) if place in case.before and place not in case.their_tree]
+    return bool(gone) and is_about(difference, gone)
 
 
 def theirs_gave_its_name_back(case, difference):
     """Theirs had renamed the link that it was to read, could not open it, and has left it as it was; ours is the copy beside a backup."""
-    said = re.findall(rb"^cp: cannot open '(.*)' for reading: No such file or directory$", case.theirs["stderr"], re.M)
-    names = ["/" + os.path.normpath(name.decode("utf-8", "surrogateescape")) for name in said]
-    back = [name for name in names if stat.S_ISLNK(case.before.get(name, {"kind": 0})["kind"]) and case.their_tree.get(name) == case.before[name]]
+    back = [place for place in not_opened(case) if stat.S_ISLNK(case.before.get(place, {"kind": 0})["kind"]) and case.their_tree.get(place) == case.before[place]]
     made = [name for name in case.our_tree if name not in case.before and any(name.startswith(link) for link in back)]
-    return bool(back and made) and (difference.path is None or difference.path in back + made or any(above(link) == difference.path for link in back))
+    return bool(back and made) and is_about(difference, back + made)
 
 
 def theirs_keeps_special_bits_of_what_was_there(case, difference):
