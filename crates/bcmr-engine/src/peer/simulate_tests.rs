@@ -99,9 +99,26 @@ struct Scene {
     /// A bit comes out wrong on a wire, maybe in a name: names have no hash of their own, as ssh and the sealed plane
     /// vouch for every byte, and neither is played here.
     flips: bool,
+    /// Older versions at the destination as another program leaves them that writes to them meanwhile.
+    written: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 impl Scene {
+    /// Nothing is there yet, and nothing goes wrong.
+    fn new(lots: Lots, root: &Path, policy: CopyPolicy) -> Scene {
+        Scene {
+            lots,
+            root: root.to_owned(),
+            luck: Luck::Fair,
+            policy,
+            happenings: Vec::new(),
+            as_taken: Vec::new(),
+            files: BTreeSet::new(),
+            flips: false,
+            written: BTreeMap::new(),
+        }
+    }
+
     fn src(&self) -> PathBuf {
         self.root.join("src")
     }
@@ -240,7 +257,12 @@ impl Scene {
             } else if lots.one_in(3) && !is_small {
                 // Another program writes to it. What has its name by then is another file.
                 let place = lots.below(bytes.len() as u64);
-                let change = move || drop(file.write_all_at(b"written meanwhile", place));
+                let writes = b"written meanwhile";
+                let end = place as usize + writes.len();
+                bytes.resize(bytes.len().max(end), 0);
+                bytes[place as usize..end].copy_from_slice(writes);
+                self.written.insert(at, bytes);
+                let change = move || drop(file.write_all_at(writes, place));
                 self.happenings.push((lots.below(200), Box::new(change)));
             }
         }
@@ -551,10 +573,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         hashes: lots.one_in(3),
         ..base_policy()
     };
-    let root = tmp.path().to_owned();
-    let (luck, files) = (Luck::Fair, BTreeSet::new());
-    let mut scene =
-        Scene { lots, root, luck, policy, happenings: Vec::new(), as_taken: Vec::new(), files, flips: false };
+    let mut scene = Scene::new(lots, tmp.path(), policy);
     std::fs::create_dir(scene.root.join("dst")).unwrap();
     let small = std::env::var_os(SMALL).map(|_| SmallDisk::below(scene.root.join("dst")));
     scene.fill();
@@ -736,10 +755,11 @@ fn judge(
     for at in &scene.files {
         let (here, there) = (scene.src().join(at), scene.landed().join(at));
         if scene.flips {
-            // Whatever name it came under, a content is some source's, whole.
+            // Whatever name it came under, a content is some source's, whole. What came under another leaves what was there.
             let Ok(there) = std::fs::read(&there) else { continue };
             let is = |other: &PathBuf| std::fs::read(scene.src().join(other)).is_ok_and(|here| here == there);
-            if !is(at) && before.get(at) != Some(&there) && !scene.files.iter().any(is) {
+            let stayed = [before.get(at), scene.written.get(at)].contains(&Some(&there));
+            if !is(at) && !stayed && !scene.files.iter().any(is) {
                 return Err(format!("{} has a content of no source", at.display()));
             }
             continue;
@@ -794,9 +814,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         filter: FilterSpec { rules, ..FilterSpec::everything() },
         ..CopyPolicy::mirror(1, std::fs::metadata(tmp.path()).unwrap().uid(), 0o022)
     };
-    let (luck, files, root) = (Luck::Fair, BTreeSet::new(), tmp.path().to_owned());
-    let mut scene =
-        Scene { lots, root, luck, policy, happenings: Vec::new(), as_taken: Vec::new(), files, flips: false };
+    let mut scene = Scene::new(lots, tmp.path(), policy);
     std::fs::create_dir_all(scene.landed()).unwrap();
     scene.fill();
     scene.give_away();
@@ -1167,9 +1185,7 @@ fn play_move(seed: u64) -> std::result::Result<(), String> {
         filter: FilterSpec { rules, ..FilterSpec::everything() },
         ..CopyPolicy::archive(1, std::fs::metadata(tmp.path()).unwrap().uid(), 0o022)
     };
-    let (luck, files, root) = (Luck::Fair, BTreeSet::new(), tmp.path().to_owned());
-    let mut scene =
-        Scene { lots, root, luck, policy, happenings: Vec::new(), as_taken: Vec::new(), files, flips: false };
+    let mut scene = Scene::new(lots, tmp.path(), policy);
     std::fs::create_dir_all(scene.root.join("dst")).unwrap();
     scene.fill();
     for n in 0..scene.lots.below(3) {
