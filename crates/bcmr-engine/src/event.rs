@@ -552,6 +552,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Of those, bytes of streams, which cannot be read back.
     pub streamed: u64,
+    /// One end was a FIFO or a device: there is nothing to compare with afterwards.
+    pub of_stream: bool,
     /// Items left alone by policy.
     pub kept: u64,
     /// Items of which attributes alone were brought up to date.

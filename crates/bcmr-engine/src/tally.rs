@@ -164,6 +164,7 @@ impl<'a> Tally<'a> {
             others: self.others.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             streamed: self.streamed.load(Relaxed),
+            of_stream: false,
             kept: self.kept.load(Relaxed),
             updated: self.updated.load(Relaxed),
             deleted: self.deleted.load(Relaxed),

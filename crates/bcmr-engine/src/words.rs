@@ -609,6 +609,7 @@ Reason {
     LinkOfTheSystem = 897,
     ReceiptCutOff = 900,
     AttributesDoNotFit = 901,
+    HoldsSomethingElse = 930,
 }}
 
 /// A reason with what it speaks of.

@@ -186,20 +186,22 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
 /// # Errors
 /// As [`copy`].
 pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result<Summary> {
+    let request = stream::into_open_file(request);
     if request.policy.dry_run {
         return crate::verbs::dry_run::dry_run(
             CopyRequest { policy: request.policy.resuming(), ..request },
             watch,
         );
     }
-    match stream::take(request, ends, watch)? {
-        Streamed::No(request) => copy_files(request, watch),
+    let summary = match stream::take(request, ends, watch)? {
+        Streamed::No(request) => return copy_files(request, watch),
         Streamed::Held(request, held) => {
             let front = held.front(watch.front);
-            copy_files(request, Watch { front: &front, ..watch }).map_err(|e| held.error(e))
+            copy_files(request, Watch { front: &front, ..watch }).map_err(|e| held.error(e))?
         }
-        Streamed::Done(summary) => Ok(summary),
-    }
+        Streamed::Done(summary) => summary,
+    };
+    Ok(Summary { of_stream: true, ..summary })
 }
 
 fn copy_files(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {

@@ -54,6 +54,11 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Begins `path`, for what is copied to `base`; where that is not known yet, [`Manifest::below`] says it.
     pub(crate) fn begin(path: &Path, base: Option<PathBuf>) -> Result<Manifest> {
+        Manifest::begin_over(path, base, &|first_line| parse(first_line).is_ok())
+    }
+
+    /// The same for any file that `is_ours` knows by its first line; what is not is not replaced: it may be a source.
+    fn begin_over(path: &Path, base: Option<PathBuf>, is_ours: &dyn Fn(&[u8]) -> bool) -> Result<Manifest> {
         let fail = |e| Error::os(Op::WriteManifest, path, e);
         let refuse = |code, why: Reason| Error::ours(code, Op::WriteManifest, path, why);
         let Where::Name { dir, name, slash: false } = operands::target_for(
@@ -70,6 +75,9 @@ impl Manifest {
         let there = dir.look(name.as_name()).map_err(fail)?;
         if there.is_some_and(|i| i.kind != Kind::File) {
             return Err(refuse(Code::InTheWay, Reason::NoFileInTheWay));
+        }
+        if there.is_some_and(|i| i.size > 0) && !is_ours(&first_line(&dir, name.as_name()).map_err(fail)?) {
+            return Err(refuse(Code::Refused, Reason::HoldsSomethingElse));
         }
         let home = land::home_of(&dir).map_err(fail)?;
         let part = home.manifest(name.as_name()).ok_or_else(|| refuse(Code::Io, Reason::NoNameForStage))?;
@@ -180,6 +188,15 @@ impl Manifest {
     }
 }
 
+/// The first line of the file `name`, without its newline.
+fn first_line(dir: &Dir, name: Name<'_>) -> io::Result<Vec<u8>> {
+    let file = io::BufReader::new(File::from(dir.open_file(name)?));
+    let mut line = Vec::new();
+    file.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    line.pop_if(|last| *last == b'\n');
+    Ok(line)
+}
+
 /// Takes away what a killed run left under `part`; it is refused where a run that goes on has it.
 fn clear(dir: &Dir, part: Name<'_>, path: &Path) -> Result<()> {
     let cleared = match dir.open_read_write(part) {
@@ -198,12 +215,12 @@ fn clear(dir: &Dir, part: Name<'_>, path: &Path) -> Result<()> {
 pub struct WholeFile(Manifest);
 
 impl WholeFile {
-    /// Makes sure that it can be written.
+    /// Makes sure that it can be written. What is there already must be empty, or `is_ours` by its first line.
     ///
     /// # Errors
     /// It cannot.
-    pub fn begin(path: &Path) -> Result<WholeFile> {
-        Manifest::begin(path, None).map(WholeFile).map_err(|e| Error { op: Op::Write, ..e })
+    pub fn begin(path: &Path, is_ours: &dyn Fn(&[u8]) -> bool) -> Result<WholeFile> {
+        Manifest::begin_over(path, None, is_ours).map(WholeFile).map_err(|e| Error { op: Op::Write, ..e })
     }
 
     /// Writes it and gives it its name.

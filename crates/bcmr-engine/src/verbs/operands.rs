@@ -643,17 +643,39 @@ fn guard_system_link(at: &Place, name: &NameBuf) -> Result<()> {
         return Ok(());
     }
     let leads_to_special = at.dir.stat_following(name.as_name()).is_ok_and(|there| there.kind.is_special());
-    let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os(Op::ReadLink, path(), e))?;
-    let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
-    // Where that is nowhere, or no name, it is no name of the kernel's.
-    let is_made_up = typed(to).is_ok_and(|to| {
-        let above = open_parent(&Reach::Anywhere, to.path, &at.node.path().join(&to.parent), Op::Open);
-        above.is_ok_and(|above| meta::is_pseudo(&above).unwrap_or(false))
-    });
-    if leads_to_special || is_made_up {
+    if leads_to_special || is_made_up(at, name)? {
         return Err(Error::ours(Code::Refused, Op::CopyTo, path(), Reason::LinkOfTheSystem));
     }
     Ok(())
+}
+
+/// Whether the link `name` is one of the kernel's names for what a process has open, or leads to one.
+fn is_made_up(at: &Place, name: &NameBuf) -> Result<bool> {
+    let is_pseudo = |dir: &Dir| meta::is_pseudo(dir).unwrap_or(false);
+    if is_pseudo(&at.dir) {
+        return Ok(true);
+    }
+    let path = at.node.join(name.as_name());
+    let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os(Op::ReadLink, &path, e))?;
+    let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
+    // Where that is nowhere, or no name, it is no name of the kernel's.
+    Ok(typed(to).is_ok_and(|to| {
+        let above = open_parent(&Reach::Anywhere, to.path, &at.node.path().join(&to.parent), Op::Open);
+        above.is_ok_and(|above| is_pseudo(&above))
+    }))
+}
+
+/// Whether a path is a name for a file that this process has open, as `/dev/stdout` and `/dev/fd/3` are. Others who have it
+/// open mean the file itself: another one under its name is none to them.
+pub(crate) fn is_open_file(path: &Path) -> bool {
+    let look = || -> Result<bool> {
+        let Typed { parent, name: Some(name), .. } = typed(path)? else { return Ok(false) };
+        let at = place(open_parent(&Reach::Anywhere, path, &parent, Op::Open)?, &parent);
+        let there = at.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, path, e))?;
+        Ok(there.is_some_and(|there| there.kind == Kind::Link) && is_made_up(&at, &name)?)
+    };
+    // What is wrong with it is told by the copy.
+    look().unwrap_or(false)
 }
 
 /// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the

@@ -6,7 +6,9 @@
 use crate::disk::reader;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Cancel, Event, Front, HearingFront, Question, Summary, Watch};
-use crate::policy::{CopyPolicy, CopyRequest, Ends, Follow, Landing, Privileged, Target, Verify};
+use crate::policy::{
+    CopyPolicy, CopyRequest, Ends, Follow, Landing, Mirror, Privileged, Resume, Target, Verify,
+};
 use crate::receiver::plan::{Verdict, decide, refused};
 use crate::tally::Tally;
 use crate::verbs::operands::{self, Place, Reach, Source, Where};
@@ -128,17 +130,27 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
 
 /// The source of a request of one operand that is a stream, or whose destination is one, and the stream that is its destination.
 fn stream_of(request: &CopyRequest) -> Option<(Source, Option<Info>)> {
-    let CopyPolicy { recursive, specials, follow, .. } = request.policy;
-    let ([path], None, false) = (request.sources.as_slice(), &request.names, recursive || specials) else {
+    let CopyPolicy { recursive, specials, follow, mirror, .. } = request.policy;
+    let ([path], None, Mirror::Off) = (request.sources.as_slice(), &request.names, mirror) else {
         return None;
     };
+    let is_read = !recursive && !specials;
     let there =
         if matches!(request.target, Target::Into(_)) { None } else { stream_at(request.target.path()) };
     // What is wrong with the source is told by the copy.
     let source = operands::source(&Reach::Anywhere, path, follow, request.policy.preserve.at_source).ok()?;
     let Source::Named { info, .. } = &source else { return None };
-    let is_of_stream = info.kind.is_stream() || (there.is_some() && info.kind == Kind::File);
+    let is_of_stream = is_read && info.kind.is_stream() || there.is_some() && info.kind == Kind::File;
     is_of_stream.then_some((source, there))
+}
+
+/// A file that is there under a name for what this process has open is written in place.
+pub(crate) fn into_open_file(request: CopyRequest) -> CopyRequest {
+    if matches!(request.target, Target::Into(_)) || !operands::is_open_file(request.target.path()) {
+        return request;
+    }
+    let policy = CopyPolicy { resume: Resume::Off, ..into_stream(&request.policy) };
+    CopyRequest { policy, ..request }
 }
 
 /// The policy by which a dry run says what [`take`] would do of a request; `None` for one that is about files.

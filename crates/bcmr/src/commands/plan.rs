@@ -101,7 +101,7 @@ fn write_scripts(plan: &Path, dir: &Path, shards: u32) -> Result<(), u8> {
         _ => {}
     }
     for (name, text) in slurm::scripts(plan, dir, shards) {
-        let written = WholeFile::begin(&dir.join(name)).and_then(|file| file.end(&text));
+        let written = WholeFile::begin(&dir.join(name), &|_| true).and_then(|file| file.end(&text));
         written.map_err(|e| super::verb::failed(&e))?;
     }
     Ok(())

@@ -1119,14 +1119,13 @@ pub fn deaf(e: &Error) -> String {
 pub fn run_status(pid: u32, s: &bcmr_engine::control::Status) -> String {
     let is = if s.paused { "paused" } else { "running" };
     let limit = s.limit.map_or_else(|| "no limit".to_owned(), |rate| format!("limit {}/s", size(rate)));
-    // The totals are a lower bound until all was found.
-    format!(
-        "{pid}  {is}, {limit}, {} of {} items, {} of {}\n",
-        s.items_done,
-        s.items_found.max(s.items_done),
-        size(s.bytes_done),
-        size(s.bytes_found.max(s.bytes_done))
-    )
+    // The totals are a lower bound until all was found, and none where nothing counts them.
+    let of = |done: u64, found: u64, say: &dyn Fn(u64) -> String| match found > done {
+        true => format!("{} of {}", say(done), say(found)),
+        false => say(done),
+    };
+    let items = of(s.items_done, s.items_found, &|n| n.to_string());
+    format!("{pid}  {is}, {limit}, {items} items, {}\n", of(s.bytes_done, s.bytes_found, &size))
 }
 
 /// What a receipt has beyond the summary, line by line: what was proved, what was there already, what could not be kept.

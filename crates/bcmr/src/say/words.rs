@@ -593,6 +593,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::StartsOver => "{0}: starts over: {1}",
         Reason::OutOfPlace => "message {0} has no place here: {1}",
         Reason::HoldsSource => "it holds the source",
+        Reason::HoldsSomethingElse => "a file of another kind is there, and stays; name a new one",
         Reason::KeptElsewhere => "what is kept must be on the file system of the destination",
         Reason::BasisElsewhere => "a hard link cannot lead to another file system, and DST is on another one",
         Reason::KeptInSource => {

@@ -109,7 +109,7 @@ where
     if show.verify != Verify::Off {
         ui.progress.hashes.want();
     }
-    let page = match show.report.as_deref().map(WholeFile::begin).transpose() {
+    let page = match show.report.as_deref().map(|file| WholeFile::begin(file, &report::is_page)).transpose() {
         Ok(page) => page,
         Err(e) => return ui.finish(Err(e), None),
     };
@@ -444,7 +444,7 @@ impl<'a> Ui<'a> {
         let screen = &mut *self.screen();
         match self.show.meter {
             Meter::Off => {}
-            Meter::Inline if screen.asking => {}
+            Meter::Inline if screen.asking || is_background() => {}
             Meter::Inline | Meter::Lines if screen.lent => {}
             Meter::Inline => {
                 self.progress.under_way.show();
@@ -608,7 +608,8 @@ impl<'a> Ui<'a> {
         // What was left alone for another reason than that it is the same may differ.
         let may_differ =
             s.kept > 0 && matches!(show.collide, Collide::Keep | Collide::IfOlder | Collide::Ask);
-        let proof = if s.failed == 0 && !may_differ { (show.proof)(&show.proved_line) } else { None };
+        let proof =
+            if s.failed == 0 && !s.of_stream && !may_differ { (show.proof)(&show.proved_line) } else { None };
         Receipt {
             files: s.files,
             bytes: s.bytes,
@@ -717,6 +718,12 @@ impl<'a> Ui<'a> {
             screen.err.line(&format!("hint: {}", say::finished(show)));
         }
     }
+}
+
+/// Whether the terminal behind standard error is another job's: a line would be drawn over what is typed there.
+fn is_background() -> bool {
+    let front = rustix::termios::tcgetpgrp(rustix::stdio::stderr());
+    front.is_ok_and(|front| front != rustix::process::getpgrp())
 }
 
 /// Columns of the terminal behind standard error; 80 where it does not say.

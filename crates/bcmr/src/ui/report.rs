@@ -125,6 +125,14 @@ td.bar{width:30%}td.bar i{display:block;height:.8em;background:var(--bar)}\
 svg{width:100%;height:auto;border:1px solid var(--line);border-radius:4px}\
 .bad{color:var(--bad)}.small{opacity:.7;font-size:.85rem}";
 
+/// What tells a page from any other file.
+const FIRST_LINE: &str = "<!doctype html><!-- a report of bcmr -->";
+
+/// Whether a file with this first line is one.
+pub fn is_page(first_line: &[u8]) -> bool {
+    first_line == FIRST_LINE.as_bytes()
+}
+
 /// The whole page.
 pub fn page(p: &Page<'_>) -> String {
     let show = p.show;
@@ -132,10 +140,10 @@ pub fn page(p: &Page<'_>) -> String {
     let when = say::moment_of(show.now);
     let mut out = String::new();
     // Without a policy of its own a browser would fetch what a page asks for; this one asks for nothing.
-    let head = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+    let head = "<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
         <meta name=\"viewport\" content=\"width=device-width\">\n\
         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n";
-    put(&mut out, head);
+    put(&mut out, &format!("{FIRST_LINE}\n{head}"));
     put(
         &mut out,
         &format!(

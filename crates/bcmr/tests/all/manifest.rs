@@ -175,13 +175,14 @@ fn appears_whole_or_not_at_all() {
     let t = tempfile::tempdir().unwrap();
     let here = |p: &str| t.path().join(p);
     plant(&here("src"));
-    fs::write(here("sums"), "old").unwrap();
+    let old = format!("{}  old\n", blake3::hash(b"old"));
+    fs::write(here("sums"), &old).unwrap();
     // An item fails: no manifest that a user could take for that of the whole.
     fs::create_dir_all(here("dst/one")).unwrap();
     let out = run(t.path(), "copy -r --manifest sums src/. dst");
     exits(&out, 1);
     assert!(text(&out).contains("only a complete copy gets one"), "{}", text(&out));
-    assert_eq!(fs::read(here("sums")).unwrap(), b"old");
+    assert_eq!(fs::read(here("sums")).unwrap(), old.as_bytes());
     assert_eq!(fs::read_dir(t.path()).unwrap().count(), 3);
     fs::remove_dir(here("dst/one")).unwrap();
     // What a killed run left is taken away by the next one.
@@ -234,7 +235,8 @@ fn it_replaces_nothing_that_was_copied() {
     fs::create_dir_all(here("src")).unwrap();
     fs::create_dir_all(here("dst")).unwrap();
     fs::write(here("src/o"), "new").unwrap();
-    for old in [None, Some("old")] {
+    let of_earlier_run = format!("{}  o\n", blake3::hash(b"old"));
+    for old in [None, Some(&of_earlier_run)] {
         match old {
             Some(old) => fs::write(here("dst/o"), old).unwrap(),
             None => assert!(!here("dst/o").exists()),
@@ -244,6 +246,37 @@ fn it_replaces_nothing_that_was_copied() {
         assert!(text(&out).contains("it became another one meanwhile"), "{}", text(&out));
         assert_eq!(fs::read(here("dst/o")).unwrap(), b"new");
         assert_eq!(fs::read_dir(here("dst")).unwrap().count(), 1);
+    }
+}
+
+/// A file that bcmr did not write may be a source, or anything else: a manifest, a report and a plan replace only their like.
+#[test]
+fn it_replaces_only_what_bcmr_wrote() {
+    let t = tempfile::tempdir().unwrap();
+    let here = |p: &str| t.path().join(p);
+    fs::create_dir(here("src")).unwrap();
+    let names = ["copy --manifest F src/f new", "copy --report F src/f new", "sync -n --plan F src new"];
+    for command in names {
+        for (name, content) in [("src/f", "precious"), ("other", "precious\n")] {
+            fs::write(here(name), content).unwrap();
+            let out = run(t.path(), &command.replace('F', name));
+            exits(&out, 8);
+            assert!(text(&out).contains("stays; name a new one"), "{}", text(&out));
+            assert_eq!(fs::read_to_string(here(name)).unwrap(), content, "{command}");
+            assert!(!here("new").exists(), "{command}");
+        }
+        // What is empty, and what an earlier run wrote, gives way.
+        fs::write(here("empty"), "").unwrap();
+        for _ in 0..2 {
+            exits(&run(t.path(), &command.replace('F', "empty")), 0);
+            assert!(fs::metadata(here("empty")).unwrap().len() > 0, "{command}");
+            let _there = fs::remove_file(here("new"));
+        }
+        fs::remove_file(here("empty")).unwrap();
+    }
+    for of_another in ["copy --manifest empty src/f new", "copy --report empty src/f new"] {
+        exits(&run(t.path(), "sync -n --plan empty src new"), 0);
+        exits(&run(t.path(), of_another), 8);
     }
 }
 

@@ -203,6 +203,51 @@ fn a_stream_as_destination_is_written_into() {
     assert!(std::fs::symlink_metadata("/dev/null").unwrap().file_type().is_char_device());
 }
 
+/// Whatever else is asked for: a device or FIFO that is named stays what it is.
+#[test]
+fn a_named_stream_is_not_replaced() {
+    let tmp = Tmp::new();
+    tmp.file("f", "for the reader");
+    mkfifo(&tmp.p("fifo"));
+    std::os::unix::fs::symlink("fifo", tmp.p("link")).unwrap();
+    for flags in ["-r", "-p", "--archive", "-C", "--archive -v"] {
+        for to in ["fifo", "link"] {
+            let fifo = tmp.p("fifo");
+            let reader = std::thread::spawn(move || std::fs::read(fifo).unwrap());
+            let ran =
+                bcmr(["copy"]).args(flags.split_whitespace()).args(["f", to]).cwd(tmp.path()).run().ok();
+            assert_eq!(reader.join().unwrap(), b"for the reader", "{flags}");
+            // Nothing proves what a reader has.
+            assert!(!ran.out.contains("check") && !ran.err.contains("check"), "{flags}: {ran:?}");
+            assert!(std::fs::symlink_metadata(tmp.p("fifo")).unwrap().file_type().is_fifo(), "{flags}");
+        }
+    }
+    let ran = bcmr(["copy", "--archive", "-V", "f", "fifo"]).cwd(tmp.path()).run().code(1);
+    ran.says("what is written into it cannot be read back");
+    let ran = bcmr(["copy", "-v", "/dev/null", "empty"]).cwd(tmp.path()).run().ok();
+    assert!(!ran.err.contains("check"), "{ran:?}");
+    // Read to its end it is only where it is not made anew.
+    bcmr(["copy", "--archive", "fifo", "other"]).cwd(tmp.path()).run().ok();
+    assert!(std::fs::symlink_metadata(tmp.p("other")).unwrap().file_type().is_fifo());
+}
+
+/// `/dev/stdout` is the file that a shell has open, and not only its name: what the shell writes next must come behind.
+#[test]
+fn a_file_that_is_open_already_keeps_its_place() {
+    let tmp = Tmp::new();
+    tmp.file("f", "copied\n");
+    for flags in ["", "-r", "--archive", "-C", "--sync"] {
+        for to in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1"] {
+            tmp.file("log", "first\n");
+            let script = format!("({BCMR} copy {flags} f {to} 2>err; echo later) >>log");
+            let sh = std::process::Command::new("sh").args(["-c", &script]).current_dir(tmp.path()).status();
+            assert!(sh.unwrap().success());
+            let log = std::fs::read_to_string(tmp.p("log")).unwrap();
+            assert_eq!(log, "copied\nlater\n", "{flags} {to}");
+        }
+    }
+}
+
 /// Of what goes into a stream a part may have gone by the time that there is no room: nothing is said to be whole or absent.
 #[test]
 fn a_stream_that_takes_no_more() {

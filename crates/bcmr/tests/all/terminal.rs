@@ -6,6 +6,7 @@ use super::common::*;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -133,6 +134,33 @@ fn asking(tmp: &Tmp) -> Far {
     chmod(&ssh, 0o755);
     let pipe = format!("{}/tests/all/common/pipe-ssh", env!("CARGO_MANIFEST_DIR"));
     Far::pipe().over(&ssh).with("PIPE_SSH", pipe).with("ASKED", tmp.p("asked"))
+}
+
+/// A job in the background would draw over what is typed in front of it.
+#[test]
+fn nothing_is_drawn_in_the_background() {
+    needs!(has_tool("setsid"), "it needs setsid");
+    let tmp = Tmp::new();
+    let fifos = [tmp.p("behind"), tmp.p("front")];
+    fifos.iter().for_each(|fifo| mkfifo(fifo));
+    let sh =
+        |script: &str| Line::new(Path::new("sh")).args(["-c", &script.replace("bcmr", BCMR)]).cwd(tmp.path());
+    let behind = Terminal::start(sh("set -m; bcmr copy behind b & wait"));
+    let mut behind_fifo = std::fs::File::options().write(true).open(&fifos[0]).unwrap();
+    let mut front = Terminal::start(sh("bcmr copy front f"));
+    let mut front_fifo = std::fs::File::options().write(true).open(&fifos[1]).unwrap();
+    // Begun later, the one in front has drawn its line more than once.
+    for _ in 0..3 {
+        front.until("\u{1b}[K");
+    }
+    for fifo in [&mut behind_fifo, &mut front_fifo] {
+        fifo.write_all(b"x").unwrap();
+    }
+    drop((behind_fifo, front_fifo));
+    assert_eq!(front.end().1, 0);
+    let (seen, code) = behind.end();
+    assert!(code == 0 && !seen.contains('\u{1b}'), "{seen:?}");
+    assert!(tmp.p("b").exists() && tmp.p("f").exists());
 }
 
 #[test]

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 const HEAD: &[u8] = b"bcmr sync plan 2";
+/// How every plan begins, of whatever version.
+const NAME: &[u8] = b"bcmr sync plan ";
 /// A longer plan is not read.
 const PLAN_BYTES_MAX: u64 = 2 << 30;
 /// Names of a plan that is made take no more, whatever another machine tells.
@@ -58,7 +60,7 @@ pub fn look_with_plan(
     match plan {
         SyncPlan::None => look(watch),
         SyncPlan::Write { file, words } => {
-            let page = WholeFile::begin(file)?;
+            let page = WholeFile::begin(file, &|first_line| first_line.starts_with(NAME))?;
             let (summary, names) = match gathered(own_name, watch, true, look) {
                 Ok(found) => found,
                 Err(e) => return page.give_up().and(Err(e)),

@@ -69,7 +69,7 @@ pub struct CopyArgs {
     /// Follow DST where it is a symbolic link also when SRC is on another machine, which may have put the link there
     #[arg(hide_short_help = true, long)]
     pub follow_destination: bool,
-    /// Make directories above the destination that are not there
+    /// Make directories above the destination that are not there; not with -n
     #[arg(hide_short_help = true, long, conflicts_with = "dry_run")]
     pub mkpath: bool,
     #[command(flatten)]

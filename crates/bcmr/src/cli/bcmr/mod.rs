@@ -75,7 +75,7 @@ const EXIT_STATUS: &str = "Exit status:
 const ALSO: &str = "Also:
   cp, mv, rm, install  GNU's programs of these names; bcmr help cp has the options
   help letters         Letters that mean one thing to copy and another to cp
-  man DIR              Write the man pages of all commands";
+  man DIR              Write the man pages of bcmr and its own commands";
 
 const CHECK_STATUS: &str = "Exit status:
   0    a copy would change nothing

@@ -22,7 +22,7 @@ use clap::Args;
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr move draft.txt final.txt          a rename
   bcmr move photos /mnt/disk             copied, verified, made durable, and only then removed here; so to host:
-  bcmr move --merge inbox/ archive       what is in inbox goes into archive, beside what is there";
+  bcmr move --merge -T inbox archive     what is in inbox goes into archive, beside what is there";
 
 #[derive(Debug, Args)]
 pub struct MoveArgs {
@@ -31,7 +31,7 @@ pub struct MoveArgs {
     /// Merge a directory into one that is already there
     #[arg(long)]
     pub merge: bool,
-    /// Make directories above the destination that are not there
+    /// Make directories above the destination that are not there; not with -n
     #[arg(hide_short_help = true, long, conflicts_with = "dry_run")]
     pub mkpath: bool,
     #[command(flatten)]

@@ -13,7 +13,7 @@ pub struct OutputArgs {
     /// Name everything that is done
     #[arg(short, long, overrides_with = "quiet")]
     pub verbose: bool,
-    /// Say nothing but what went wrong
+    /// Say nothing but what went wrong, and what other options ask for
     #[arg(short, long, overrides_with = "verbose")]
     pub quiet: bool,
     /// Show how far it is; auto is on a terminal, after a second

@@ -82,7 +82,7 @@ pub struct SyncArgs {
     /// Stay on the file system of SRC
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
-    /// Make directories above the destination that are not there
+    /// Make directories above the destination that are not there; not with -n
     #[arg(hide_short_help = true, long, conflicts_with = "dry_run")]
     pub mkpath: bool,
     /// Name each change with rsync's letters: >f for a file, cd and cL for a new directory and link, . for attributes, *deleting
