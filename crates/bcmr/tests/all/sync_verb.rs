@@ -152,6 +152,39 @@ fn kinds_follow_the_source() {
     alike(&tmp);
 }
 
+/// An empty directory that gives way goes as a link does in its place, and `check` says the same. One that holds something is told by
+/// itself.
+#[test]
+fn what_gives_way_is_told_by_a_preview() {
+    let shown = |ran: Ran| {
+        ran.out.lines().filter(|line| line.starts_with(['+', '-', '~'])).collect::<Vec<_>>().join(", ")
+    };
+    for far in [false, true] {
+        let tmp = Tmp::new();
+        tmp.file("s/n", "n");
+        tmp.dir("d/n");
+        let run = |flags: &str| {
+            let pipe = Far::pipe();
+            let line =
+                if far { pipe.bcmr("sync") } else { bcmr(["sync"]) }.args(flags.split(' ')).args(["s"]);
+            let mut line =
+                if far { line.args([pipe.at(tmp.p("d"))]) } else { line.args(["d"]) }.cwd(tmp.path());
+            line.0.env("XDG_STATE_HOME", tmp.p("state"));
+            line.run()
+        };
+        let alike = |said: String| assert_eq!(said.replace("~ ./  mtime, ", ""), "~ n  type", "far {far}");
+        alike(shown(run("-n").ok()));
+        alike(shown(run("-n --delete").ok()));
+        alike(shown(bcmr(["check", "s/.", "d"]).cwd(tmp.path()).run()));
+        tmp.file("d/n/in", "in");
+        let said = shown(run("-n --delete"));
+        assert!(said.contains("+ n") && said.contains("- n/"), "{said}");
+        fs::remove_file(tmp.p("d/n/in")).unwrap();
+        run("--delete").ok();
+        assert_eq!(text(&tmp.p("d/n")), "n");
+    }
+}
+
 #[test]
 fn what_only_the_destination_has_goes_where_that_is_asked_for() {
     let tmp = Tmp::new();
