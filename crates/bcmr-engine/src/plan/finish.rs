@@ -945,6 +945,7 @@ impl PlanPass<'_, '_> {
             }
         };
         let stages = level.stages.insert(stages);
+        stages.open_up(disk);
         let name = if stages.is_sole(disk) { stages.home.stage() } else { stage::random() };
         let shown = self.target(path, None);
         name.ok_or_else(|| Error::ours(Code::Io, Op::NameAStageFor, shown, Reason::NoNameForStage))

@@ -417,6 +417,7 @@ impl Aside {
     fn takes_from(&self, dst: &DestDir<Sys>, name: Name<'_>, there: &Info) -> Result<()> {
         let written = self.begun(&mut self.run()).and_then(|run| self.changes_in(run, dst));
         written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.path(), e))?;
+        dst.open_up(&Sys::new());
         self.takes(&dst.dir, &dst.node, name, there)
     }
 

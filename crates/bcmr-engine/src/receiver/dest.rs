@@ -275,6 +275,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) keep: Keep,
     /// The receipt says what it was like before this run.
     pub(crate) is_in_receipt: AtomicBool,
+    /// Its owner, who is at work here, may not write to it yet.
+    is_closed: Mutex<bool>,
 }
 
 fn fail<'a>(op: Op, node: &'a Node, name: Option<Name<'a>>) -> impl FnOnce(io::Error) -> Error + 'a {
@@ -343,13 +345,10 @@ impl<D: Disk> DestDir<D> {
             Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id(), lasting)),
             None => (false, CreatedNames::on(lasting)),
         };
-        // What an earlier run has given the source's mode is written into all the same by its owner.
+        // What an earlier run has given the source's mode is written into all the same by its owner, once something changes.
         let is_mirrored = policy.mirror.is_on() && policy.me != 0 && info.uid == policy.me;
-        if (again || is_mirrored) && info.mode & 0o700 != 0o700 {
-            // It got its mode already. Where it cannot be opened up, what is to land there says why.
-            let _opened = disk.set_mode(&dir, info.mode | 0o700).is_ok();
-        }
-        Ok(DestDir {
+        let is_closed = (again || is_mirrored) && info.mode & 0o700 != 0o700;
+        let dest = DestDir {
             dir,
             node,
             root,
@@ -377,7 +376,21 @@ impl<D: Disk> DestDir<D> {
             turn: Turn::default(),
             keep,
             is_in_receipt: AtomicBool::new(false),
-        })
+            is_closed: Mutex::new(is_closed),
+        };
+        // What cannot be listed or entered is not even compared.
+        if again || info.mode & 0o500 != 0o500 {
+            dest.open_up(disk);
+        }
+        Ok(dest)
+    }
+
+    /// Something is about to change in it: its owner may write to it from now on, until it is sealed. Whether that was not so before.
+    /// Where it cannot be opened up, what is to land there says why.
+    pub(crate) fn open_up(&self, disk: &D) -> bool {
+        let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_closed = std::mem::take(&mut *is_closed);
+        was_closed && disk.info(&self.dir).and_then(|now| disk.set_mode(&self.dir, now.mode | 0o700)).is_ok()
     }
 
     /// R8: takes away what a killed run left under names that only a holder of this directory's lock gives, and that is
@@ -403,6 +416,9 @@ impl<D: Disk> DestDir<D> {
         let swept = found.and_then(|found| {
             let (stale, sessions): (Vec<NameBuf>, Vec<NameBuf>) =
                 found.into_iter().partition(|name| self.home.role(name.as_name()) == Some(Role::Stage));
+            if !stale.is_empty() || !sessions.is_empty() {
+                self.open_up(disk);
+            }
             for name in &stale {
                 // Another user's, in a sticky directory: the sessions beside it are gone on with all the same.
                 disk.remove_tree(&self.dir, name.as_name())
@@ -522,6 +538,7 @@ impl<D: Disk> DestDir<D> {
             turn: Turn::default(),
             keep,
             is_in_receipt: AtomicBool::new(false),
+            is_closed: Mutex::new(false),
         })
     }
 
@@ -561,6 +578,7 @@ impl<D: Disk> DestDir<D> {
                 Err(Error::ours(Code::InTheWay, Op::MakeDirectory, self.node.join(name), note))
             }
             Some(_) => {
+                self.open_up(disk);
                 let removed = disk.remove_file(&self.dir, name);
                 removed.map_err(fail(Op::Replace, &self.node, Some(name)))?;
                 self.make(disk, name, policy, mark)
@@ -680,6 +698,7 @@ impl<D: Disk> DestDir<D> {
             turn: Turn::default(),
             keep,
             is_in_receipt: AtomicBool::new(false),
+            is_closed: Mutex::new(false),
         })
     }
 
@@ -748,6 +767,7 @@ impl<D: Disk> DestDir<D> {
             turn: Turn::default(),
             keep: self.keep,
             is_in_receipt: AtomicBool::new(false),
+            is_closed: Mutex::new(false),
         })
     }
 
@@ -781,6 +801,7 @@ impl<D: Disk> DestDir<D> {
         created: Option<LockedNames<'b>>,
     ) -> Result<Option<(D::Dir, Info, u64)>> {
         let failed = |op| fail(op, &self.node, Some(name));
+        self.open_up(disk);
         match disk.make_dir(&self.dir, made, mode) {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
             other => other.map_err(failed(Op::MakeDirectory))?,
@@ -884,6 +905,7 @@ impl<D: Disk> DestDir<D> {
             turn: Turn::default(),
             keep: self.keep,
             is_in_receipt: AtomicBool::new(false),
+            is_closed: Mutex::new(false),
         }
     }
 

@@ -365,7 +365,12 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 let was = self.was_like(pair);
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
                 let keep = Keep { was_there: !ours, preserve, ..dst.keep };
-                let sealed = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
+                let (attributes, info) = (pair.src.attributes(), pair.src.info());
+                let mut sealed = self.disk.seal_dir(hand, dir, attributes, info, &keep);
+                // Only who may write to it may give it attributes (xattr(7)).
+                if !sealed.lost.is_empty() && dst.open_up(self.disk) {
+                    sealed = self.disk.seal_dir(hand, dir, attributes, info, &keep);
+                }
                 if sealed.lost.iter().any(Fault::may_pass) {
                     self.left_unsealed(pair);
                 }

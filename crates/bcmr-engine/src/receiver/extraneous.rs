@@ -223,6 +223,9 @@ impl Extraneous {
             times,
             created_names: &dst.created_names,
         };
+        if self.sweeps {
+            dst.open_up(&Sys::new());
+        }
         let excludes = excludes.filter(|_| !self.takes_excluded());
         let spares = |name: Name<'_>, is_dir: bool| match excludes {
             Some(excludes) if excludes(&[name.bytes()], is_dir) => Ok(true),

@@ -474,6 +474,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     fn clear(&self, pair: &Slot<S, D>, entry: &Offered<'_>, there: &Info) -> Result<Decision> {
         let &Offered { name, to, .. } = entry;
         let dst = &pair.dst;
+        dst.open_up(self.disk);
         if self.hooks.moves_away(pair, to, there)? {
             return Ok(Decision::Create);
         }
@@ -595,6 +596,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 .flat_map(|mut part| self.land(hand, pair, &mut part, way, threads, again))
                 .collect();
         }
+        pair.dst.open_up(self.disk);
         let policy = self.policy;
         let watch = &self.tally.watch;
         if let Some(job) = jobs.iter().find(|job| job.body.is_file()) {

@@ -1,10 +1,9 @@
-//! Classes of characters in globs, as git and fnmatch(3) write them, in the words of the library that matches:
-//! `[[:digit:]]` is `[0-9]`, and a backslash in a class takes its meaning from the next character.
+//! Globs, as git and fnmatch(3) write them, in the words of the library that matches: `[[:digit:]]` is `[0-9]`, a backslash in a
+//! class takes its meaning from the next character, no class matches `/`, and a component of more than two stars is `**`.
 //!
 //! Must not know what a glob is for. POSIX.1-2024, XCU 2.14.1 and XBD 9.3.5; gitignore(5) has the same.
 
 use std::borrow::Cow;
-use std::iter::Peekable;
 use std::str::Chars;
 
 /// What a name of a class stands for in the C locale.
@@ -23,29 +22,51 @@ const NAMED: [(&str, &[(char, char)]); 12] = [
     ("xdigit", &[('0', '9'), ('A', 'F'), ('a', 'f')]),
 ];
 
-/// The glob with its classes in the library's words. `None`: one of them is not closed or names a class that there is not, and
-/// matches nothing.
-pub(super) fn plain(glob: &str) -> Option<Cow<'_, str>> {
+/// Why a class has no character, as what typed it is told.
+const EMPTY: &str = "no character is in this class";
+const OPEN: &str = "a class is not closed";
+
+/// The line of a glob in the library's words.
+///
+/// # Errors
+/// Why it matches nothing: one of them is not closed or empty, or names a class that there is not.
+pub(super) fn plain(line: &str) -> Result<Cow<'_, str>, &'static str> {
     // Most have none of it.
-    if !glob.contains('[') || !glob.contains("[:") && !glob.contains('\\') {
-        return Some(Cow::Borrowed(glob));
+    if line.starts_with('#') || !line.contains('[') && !line.contains("***") {
+        return Ok(Cow::Borrowed(line));
     }
-    let (mut out, mut rest) = (String::with_capacity(glob.len()), glob);
+    let (sign, glob) = line.split_at(usize::from(line.starts_with('!')));
+    let (mut out, mut rest, mut is_component) = (String::with_capacity(line.len()), glob, true);
     while let Some(next) = rest.chars().next() {
         let (text, behind) = match next {
             '\\' => split(rest, 1 + rest[1..].chars().next().map_or(0, char::len_utf8)),
             '[' => {
                 let (class, behind) = Class::read(rest)?;
-                out.push_str(&class?.written()?);
-                rest = behind;
+                out.push_str(&class.written()?);
+                (rest, is_component) = (behind, false);
                 continue;
+            }
+            '*' => {
+                let behind = rest.trim_start_matches('*');
+                let stars = rest.len() - behind.len();
+                // git's `**` is a component of two stars or more.
+                let is_whole = stars > 2 && is_component && (behind.is_empty() || behind.starts_with('/'));
+                (if is_whole { "**" } else { rest.get(..stars).unwrap_or(rest) }, behind)
             }
             other => split(rest, other.len_utf8()),
         };
+        is_component = text.ends_with('/');
         out.push_str(text);
         rest = behind;
     }
-    Some(Cow::Owned(out))
+    // Whether it is about names or about paths was said before.
+    let about_paths = |glob: &str| glob.strip_suffix('/').unwrap_or(glob).contains('/');
+    let start = match (about_paths(glob), about_paths(&out)) {
+        (true, false) => "/",
+        (false, true) => "**/",
+        _ => "",
+    };
+    Ok(Cow::Owned([sign, start, &out].concat()))
 }
 
 fn split(text: &str, at: usize) -> (&str, &str) {
@@ -59,90 +80,94 @@ struct Class {
 }
 
 impl Class {
-    /// The class that `text` begins with, or that it has a name which is none, and what stands behind it; `None`: it is not closed.
-    fn read(text: &str) -> Option<(Option<Class>, &str)> {
-        let mut chars = text.get(1..)?.chars().peekable();
-        let negated = chars.next_if(|c| matches!(c, '!' | '^')).is_some();
-        let (mut ranges, mut is_known, mut is_first) = (Vec::new(), true, true);
+    /// The class that `text` begins with, and what stands behind it.
+    fn read(text: &str) -> Result<(Class, &str), &'static str> {
+        let mut chars = text.strip_prefix('[').unwrap_or(text).chars();
+        let negated = chars.as_str().starts_with(['!', '^']);
+        if negated {
+            chars.next();
+        }
+        let (mut ranges, mut is_first) = (Vec::new(), true);
+        // Up to here there is no name of a class; so many bytes stand behind that.
+        let mut nameless = usize::MAX;
         loop {
-            let next = chars.next()?;
+            let next = chars.next().ok_or(OPEN)?;
             if next == ']' && !is_first {
                 break;
             }
             is_first = false;
-            if next == '[' && chars.peek() == Some(&':') {
-                let rest: String = chars.clone().collect();
-                if let Some((name, _)) = rest.get(1..).and_then(|rest| rest.split_once(":]")) {
-                    match NAMED.iter().find(|(known, _)| *known == name) {
-                        Some((_, of)) => ranges.extend_from_slice(of),
-                        None => is_known = false,
-                    }
-                    // The colon, the name and what closes it.
-                    chars.nth(name.chars().count() + 2);
+            let named = chars.as_str().strip_prefix(':').filter(|rest| next == '[' && rest.len() <= nameless);
+            if let Some(rest) = named {
+                let (name, behind) = rest.split_once(']').ok_or(OPEN)?;
+                if let Some(name) = name.strip_suffix(':') {
+                    let (_, of) = NAMED.iter().find(|(known, _)| *known == name).ok_or(EMPTY)?;
+                    ranges.extend_from_slice(of);
+                    chars = behind.chars();
                     continue;
                 }
+                nameless = behind.len();
             }
-            let from = if next == '\\' { chars.next()? } else { next };
+            let from = if next == '\\' { chars.next().ok_or(OPEN)? } else { next };
             let to = range_end(&mut chars)?.unwrap_or(from);
-            // One that goes down has nothing in it.
-            if from <= to {
-                ranges.push((from, to));
-            }
+            // One that goes down is where it begins: that was met before the rest was.
+            ranges.push((from, if from <= to { to } else { from }));
         }
-        let behind: usize = chars.map(char::len_utf8).sum();
-        let behind = text.get(text.len() - behind..)?;
-        Some((is_known.then_some(Class { negated, ranges }), behind))
+        Ok((Class { negated, ranges }, chars.as_str()))
     }
 
-    /// In the library's words, where `]` stands first, `-` last and a backslash for itself. `None`: nothing is in it.
-    fn written(mut self) -> Option<String> {
-        let has = |c: char, ranges: &[(char, char)]| ranges.iter().any(|(a, b)| (*a..=*b).contains(&c));
-        let (closes, dashes) = (has(']', &self.ranges), has('-', &self.ranges));
-        let apart = |c: char, ranges: Vec<(char, char)>| -> Vec<(char, char)> {
-            let (before, after) = (char::from(c as u8 - 1), char::from(c as u8 + 1));
-            let cut = |(a, b): (char, char)| {
-                let low = (a, b.min(before));
-                let high = (a.max(after), b);
-                if (a..=b).contains(&c) { [low, high] } else { [(a, b), (after, before)] }
-            };
-            ranges.into_iter().flat_map(cut).filter(|(a, b)| a <= b).collect()
+    /// Takes a character out. Whether it was in.
+    fn cut(&mut self, c: char) -> bool {
+        let (before, after) = (char::from(c as u8 - 1), char::from(c as u8 + 1));
+        let is_in = |(a, b): &(char, char)| (*a..=*b).contains(&c);
+        let had = self.ranges.iter().any(is_in);
+        let parts = |(a, b): (char, char)| {
+            let both = [(a, b.min(before)), (a.max(after), b)];
+            if is_in(&(a, b)) { both } else { [(a, b), (after, before)] }
         };
-        self.ranges = apart('-', apart(']', self.ranges));
-        let signs = |(a, _): &(char, char)| matches!(a, '!' | '^');
-        self.ranges.sort_by_key(|range| (signs(range), *range));
-        let is_empty = !closes && !dashes && self.ranges.is_empty();
-        // What begins with one of these would be negated by it.
-        if is_empty || !self.negated && !closes && self.ranges.first().is_some_and(signs) {
-            return match *self.ranges {
-                [(a, b)] if a == b && !dashes => Some(format!("\\{a}")),
-                _ => None,
+        self.ranges =
+            std::mem::take(&mut self.ranges).into_iter().flat_map(parts).filter(|(a, b)| a <= b).collect();
+        had
+    }
+
+    /// In the library's words, where `]` stands first, `-` last and a backslash for itself, and where `!` and `^` would negate
+    /// what they begin. No class has `/`.
+    fn written(mut self) -> Result<String, &'static str> {
+        let [closes, dashes, not, hat, _] = [']', '-', '!', '^', '/'].map(|c| self.cut(c));
+        let is_bare = !self.negated && !closes && self.ranges.is_empty();
+        if is_bare && !dashes {
+            let signs = match (not, hat) {
+                (false, false) => return Err(EMPTY),
+                (true, false) => "\\!",
+                (false, true) => "\\^",
+                (true, true) => "{!,^}",
             };
+            return Ok(signs.to_owned());
         }
+        self.ranges.sort_unstable();
         let mut out = String::from(if self.negated { "[!" } else { "[" });
         out.extend(closes.then_some(']'));
+        out.extend((is_bare && dashes).then_some('-'));
         for (from, to) in self.ranges {
             out.push(from);
             if from != to {
                 out.extend(['-', to]);
             }
         }
-        out.extend(dashes.then_some('-'));
-        out.push(']');
-        Some(out)
+        let last = [(not, '!'), (hat, '^'), (self.negated, '/'), (dashes && !is_bare, '-'), (true, ']')];
+        out.extend(last.into_iter().filter_map(|(is_in, c)| is_in.then_some(c)));
+        Ok(out)
     }
 }
 
 /// The other end of a range, if one goes on here; a dash before the end of the class is itself.
-fn range_end(chars: &mut Peekable<Chars<'_>>) -> Option<Option<char>> {
-    let mut ahead = chars.clone();
-    if ahead.next() != Some('-') || ahead.next().is_none_or(|next| next == ']') {
-        return Some(None);
+fn range_end(chars: &mut Chars<'_>) -> Result<Option<char>, &'static str> {
+    let rest = chars.as_str().strip_prefix('-');
+    let Some(rest) = rest.filter(|rest| !rest.is_empty() && !rest.starts_with(']')) else { return Ok(None) };
+    *chars = rest.chars();
+    match chars.next().ok_or(OPEN)? {
+        '\\' => chars.next().ok_or(OPEN).map(Some),
+        to => Ok(Some(to)),
     }
-    chars.next();
-    Some(Some(match chars.next()? {
-        '\\' => chars.next()?,
-        to => to,
-    }))
 }
 
 #[cfg(test)]
@@ -155,17 +180,36 @@ mod tests {
         for (glob, want) in [
             ("a*b", Some("a*b")),
             ("[[:digit:]]*", Some("[0-9]*")),
-            ("[![:alpha:]_]", Some("[!A-Z_a-z]")),
+            ("[![:alpha:]_]/b", Some("[!A-Z_a-z/]/b")),
+            ("![^a]*/", Some("!**/[!a/]*/")),
             ("x[[:alpha:]-]", Some("x[A-Za-z-]")),
             ("[\\]]", Some("[]]")),
             ("[\\^]", Some("\\^")),
+            ("[\\^!]", Some("{!,^}")),
+            ("[\\!-#]", Some("[\"-#!]")),
+            ("[-!]", Some("[-!]")),
+            ("[!!]/", Some("**/[!!/]/")),
             ("\\[[:digit:]]", Some("\\[[::dgiit]]")),
             ("[\\a-c]", Some("[a-c]")),
+            ("[z-ab]", Some("[bz]")),
+            ("a[.-0]b", Some("a[.0]b")),
+            ("a[b/]", Some("/a[b]")),
+            ("[![:nothing:]]", None),
             ("[[:nothing:]]", None),
+            ("[z-a]", Some("[z]")),
             ("[[:digit:]", None),
+            ("[a?", None),
+            ("[", None),
+            ("b/[]", None),
+            ("[[:a]b[:]", Some("[:[a]b[:]")),
             ("é[[:upper:]]é", Some("é[A-Z]é")),
+            ("***/a", Some("**/a")),
+            ("!****/**", Some("!**/**")),
+            ("/a/***/b/***", Some("/a/**/b/**")),
+            ("a/x***/***y/\\***", Some("a/x***/***y/\\***")),
+            ("***", Some("**")),
         ] {
-            assert_eq!(plain(glob).as_deref(), want, "{glob}");
+            assert_eq!(plain(glob).ok().as_deref(), want, "{glob}");
         }
     }
 

@@ -173,6 +173,10 @@ fn ends_escaped(line: &str) -> bool {
 /// glob with another end.
 fn add_line(builder: &mut GitignoreBuilder, line: &str) -> std::result::Result<(), ignore::Error> {
     let line = trimmed(line);
+    // No name is empty. The library takes some of these for all names.
+    if line == "!" || line.ends_with("//") {
+        return Ok(());
+    }
     let last = line.chars().next_back().filter(|last| last.is_whitespace() && !line.starts_with('#'));
     let line = match last.and_then(|last| line.strip_suffix(last).map(|rest| (rest, last))) {
         Some((rest, last)) => match rest.strip_suffix('\\').filter(|_| ends_escaped(rest)) {
@@ -208,8 +212,7 @@ impl Filter {
                 Rule::Exclude(p) => (p.clone(), p),
                 Rule::Include(p) => (format!("!{p}"), p),
             };
-            let none = || bad(pattern, "no character is in this class".to_owned());
-            let line = classes::plain(&line).ok_or_else(none)?;
+            let line = classes::plain(trimmed(&line)).map_err(|why| bad(pattern, why.to_owned()))?;
             add_line(&mut builder, &line).map_err(|e| bad(pattern, e.to_string()))?;
         }
         let globs = builder.build().map_err(|e| bad("", e.to_string()))?;
@@ -398,7 +401,8 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> io::Resul
     let (mut about_names, mut reach) = (Vec::new(), Some(0));
     for line in text.lines().filter(is_rule) {
         // As git does: a line that makes no pattern is passed over. A brace without its other half is itself.
-        let Some(line) = classes::plain(line) else { continue };
+        let reaches = reach_of(line);
+        let Ok(line) = classes::plain(trimmed(line)) else { continue };
         let line = if add_line(&mut all, &line).is_ok() {
             line
         } else {
@@ -408,7 +412,7 @@ fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> io::Resul
             }
             Cow::Owned(escaped)
         };
-        match reach_of(&line) {
+        match reaches {
             Some(0) => about_names.push(line),
             one => reach = reach.zip(one).map(|(a, b): (usize, usize)| a.max(b)),
         }
@@ -550,9 +554,9 @@ mod tests {
                 }
             }
         }
-        // A brace without its other half is itself, and so is a bracket.
+        // A brace without its other half is itself. A class without its end is nothing.
         let rules = compiled("{a\t\n[a\t\n", 0, None).unwrap();
-        assert_eq!(excluded(&|path| asks.excludes(path, false, rules.as_ref())), ["{a\t", "[a\t"]);
+        assert_eq!(excluded(&|path| asks.excludes(path, false, rules.as_ref())), ["{a\t"]);
     }
 
     /// As rsync's: a size is about regular files, and both bounds are within.
@@ -615,6 +619,31 @@ mod tests {
         let spec = FilterSpec { regexes: vec!["(".into()], ..FilterSpec::everything() };
         let e = Filter::new(&spec).err().unwrap();
         assert_eq!(e.code, Code::Usage);
+        for glob in ["[a?", "[", "x[!", "[[:nothing:]]"].map(str::to_owned) {
+            for rule in [Rule::Exclude(glob.clone()), Rule::Include(glob.clone())] {
+                let spec = FilterSpec { rules: vec![rule], ..FilterSpec::everything() };
+                assert_eq!(Filter::new(&spec).err().map(|e| e.code), Some(Code::Usage), "{glob}");
+            }
+        }
+    }
+
+    /// Neither what has no name, nor a class, which is about a character of a name and matches no slash.
+    #[test]
+    fn nothing_is_matched_by_an_empty_glob_or_across_a_slash() {
+        let f = filter(&["*.o", "+", "+ ", "lib[!0-9]*", "x[.-0]y", "?[^a]b", "p[[:punct:]]"], &[]);
+        for (path, out) in [
+            ("a.o", true),
+            ("d/a.o", true),
+            ("lib/abc", false),
+            ("d/libx", true),
+            ("x/y", false),
+            ("x.y", true),
+            ("d/b", false),
+            ("d/xxb", true),
+            ("d/p!", true),
+        ] {
+            assert_eq!(f.excludes(Path::new(path), false, None), out, "{path}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod engine;
 mod face;
 mod fake_super;
 mod foretold;
+mod gitignore;
 mod globs;
 mod gnu;
 mod help;

@@ -152,6 +152,39 @@ fn kinds_follow_the_source() {
     alike(&tmp);
 }
 
+/// An empty directory that gives way goes as a link does in its place, and `check` says the same. One that holds something is told by
+/// itself.
+#[test]
+fn what_gives_way_is_told_by_a_preview() {
+    let shown = |ran: Ran| {
+        ran.out.lines().filter(|line| line.starts_with(['+', '-', '~'])).collect::<Vec<_>>().join(", ")
+    };
+    for far in [false, true] {
+        let tmp = Tmp::new();
+        tmp.file("s/n", "n");
+        tmp.dir("d/n");
+        let run = |flags: &str| {
+            let pipe = Far::pipe();
+            let line =
+                if far { pipe.bcmr("sync") } else { bcmr(["sync"]) }.args(flags.split(' ')).args(["s"]);
+            let mut line =
+                if far { line.args([pipe.at(tmp.p("d"))]) } else { line.args(["d"]) }.cwd(tmp.path());
+            line.0.env("XDG_STATE_HOME", tmp.p("state"));
+            line.run()
+        };
+        let alike = |said: String| assert_eq!(said.replace("~ ./  mtime, ", ""), "~ n  type", "far {far}");
+        alike(shown(run("-n").ok()));
+        alike(shown(run("-n --delete").ok()));
+        alike(shown(bcmr(["check", "s/.", "d"]).cwd(tmp.path()).run()));
+        tmp.file("d/n/in", "in");
+        let said = shown(run("-n --delete"));
+        assert!(said.contains("+ n") && said.contains("- n/"), "{said}");
+        fs::remove_file(tmp.p("d/n/in")).unwrap();
+        run("--delete").ok();
+        assert_eq!(text(&tmp.p("d/n")), "n");
+    }
+}
+
 #[test]
 fn what_only_the_destination_has_goes_where_that_is_asked_for() {
     let tmp = Tmp::new();
@@ -603,6 +636,56 @@ fn unfinished_copies_are_not_deleted() {
     sync(&tmp, "--delete s d").ok();
     assert_eq!(names(&dir).len(), 4, "{:?}", names(&dir));
     assert!(!dir.join("x").exists());
+}
+
+/// A directory that its owner may not write to is opened only for what changes in it.
+#[test]
+fn what_is_closed_to_its_owner_stays_closed_where_nothing_changes() {
+    needs!(is_root() && has_tool("setpriv"), "only root can act as another user");
+    use rustix::fs::{XattrFlags, lsetxattr};
+    let tmp = Tmp::for_others();
+    let own = |path: &Path| std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    tmp.file("s/closed/in/f", "F");
+    tmp.file("s/closed/g", "G");
+    ["s", "s/closed", "s/closed/in", "s/closed/in/f", "s/closed/g"].iter().for_each(|name| own(&tmp.p(name)));
+    ["s/closed", "s/closed/in"].iter().for_each(|name| chmod(&tmp.p(name), 0o555));
+    chmod(tmp.path(), 0o777);
+    let run = |flags: &str| {
+        let line = bcmr_as(NOBODY, &tmp, ["sync", "--delete"]).args(flags.split_whitespace());
+        line.args(["s", "d"]).cwd(tmp.path()).run().ok().out
+    };
+    let closed = ["d/closed", "d/closed/in"].map(|name| tmp.p(name));
+    let like = || {
+        closed.each_ref().map(|dir| fs::metadata(dir).map(|m| (m.mode(), m.ctime(), m.ctime_nsec())).unwrap())
+    };
+    run("");
+    let before = like();
+    for _ in 0..2 {
+        run("");
+        assert_eq!(like(), before);
+    }
+    // One that something changes in is opened, and that alone.
+    tmp.file("s/closed/g", "changed");
+    tmp.file("s/closed/new", "N");
+    own(&tmp.p("s/closed/new"));
+    run("");
+    assert_eq!((like()[0].0, like()[1]), (before[0].0, before[1]));
+    assert_eq!(names(&closed[0]), ["g", "in", "new"]);
+    // So is one that only gets an attribute, which needs leave to write.
+    if lsetxattr(tmp.p("s/closed/in"), "user.x", b"1", XattrFlags::empty()).is_ok() {
+        run("");
+        assert_eq!(like()[1].0, before[1].0);
+        assert!(run("-n").contains("no differences"));
+    }
+    // What a directory takes the place of, and the other way round.
+    fs::remove_file(tmp.p("s/closed/g")).unwrap();
+    tmp.file("s/closed/g/h", "H");
+    fs::remove_dir_all(tmp.p("s/closed/in")).unwrap();
+    tmp.file("s/closed/in", "I");
+    ["s/closed/g", "s/closed/g/h", "s/closed/in"].iter().for_each(|name| own(&tmp.p(name)));
+    run("");
+    assert_eq!((mode(&closed[0]), fs::read(&closed[1]).unwrap()), (0o555, b"I".into()));
+    assert_eq!(names(&tmp.p("d/closed/g")), ["h"]);
 }
 
 #[test]

@@ -160,20 +160,25 @@ impl<'a> Preview<'a> {
         Ok(())
     }
 
-    /// What stands in the way of something that is no directory: gone at once if it is empty, deleted with the rest, or
-    /// not to be replaced.
-    fn clear(&self, at: &EntryPair<'_>) -> Result<()> {
+    /// What stands in the way of something that is no directory, as it is told: replaced at once if it is empty, or deleted with
+    /// the rest, which is told by itself, so that something is new.
+    ///
+    /// # Errors
+    /// It is not to be replaced, or cannot be looked at.
+    fn clear(&self, at: &EntryPair<'_>) -> Result<(Change, Reason)> {
         let fail = |e| Error::os(Op::ListDirectory, at.dst_path(), e);
-        let Some((above, name)) = at.above else { return Ok(()) };
+        let replaced = (Change::Differ, Reason::ByType);
+        let Some((above, name)) = at.above else { return Ok(replaced) };
         if tree::is_empty(&Sys::new(), &above.open_dir(name).map_err(fail)?).map_err(fail)? {
-            return Ok(());
+            return Ok(replaced);
         }
         if self.found.is_some() {
             if let Some(rules) = &self.rules {
                 // M11: it comes only once that is gone.
                 rules.lacks(name, above.info().map_err(fail)?.id(), Reason::RulesInTheWay);
             }
-            return self.goes(above, name, &at.dst_path(), Going::InTheWay);
+            self.goes(above, name, &at.dst_path(), Going::InTheWay)?;
+            return Ok((Change::Add, Reason::Missing));
         }
         let note = Reason::FileOverDirectory;
         Err(Error::ours(Code::InTheWay, Op::Replace, at.dst_path(), note).and(&at.src_path()))
@@ -203,11 +208,11 @@ impl Visit for Preview<'_> {
             return if self.tells() { self.check.entry(at, found) } else { goes_in };
         }
         found.push(match self.clear(at) {
-            Ok(()) => {
+            Ok((change, why)) => {
                 let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
                 let counted = (false, 1, bytes);
-                let why = (Reason::Missing, self.check.alike(&at.info, at.there.as_ref()));
-                Found::Told(self.check.found(Change::Add, &at.dst_path(), counted, why))
+                let why = (why, self.check.alike(&at.info, at.there.as_ref()));
+                Found::Told(self.check.found(change, &at.dst_path(), counted, why))
             }
             Err(e) => Found::Failed(e),
         });

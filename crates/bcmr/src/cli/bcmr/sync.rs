@@ -130,7 +130,7 @@ pub struct DeleteArgs {
     /// kept until the new is.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "after")]
     pub delete: Option<DeleteArg>,
-    /// The same, with what the filter leaves out
+    /// The same, with what filters, sizes and times leave out, also if SRC has it
     #[arg(hide_short_help = true, long)]
     pub delete_excluded: bool,
     /// Delete nothing if more than N entries would go, or more than P percent of over 100
