@@ -171,10 +171,9 @@ impl Single {
             job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
         }
         self.disk.commit(dir, std::slice::from_mut(&mut job));
-        if job.staged
-            && job.only_new
-            && job.fault.as_ref().and_then(errno_of).is_some_and(is_without_new_names)
-        {
+        // Only of the name: what else says so has no content behind it.
+        let unnamed = job.fault.as_ref().filter(|fault| fault.op == Op::RenameIntoPlace).and_then(errno_of);
+        if job.staged && job.only_new && unnamed.is_some_and(is_without_new_names) {
             match is_free(dir, job.name) {
                 Ok(()) => {
                     job.fault = None;

@@ -76,6 +76,32 @@ fn a_copy_that_fails_leaves_the_old_file() {
     assert_eq!(names(mount.path()), ["there"]);
 }
 
+/// EINVAL says that a name cannot be given so where it comes of giving it, and there alone.
+#[test]
+fn an_error_of_the_content_is_none_of_the_name() {
+    needs!(has_tool("strace"), "there is no strace");
+    for (call, words) in [
+        ("pread64", "cp d/f new"),
+        ("pread64", "cp -r d new"),
+        ("pread64", "install d/f new"),
+        ("pwrite64", "cp -p d/f new"),
+        ("ftruncate", "cp --sparse=always d/f new"),
+        ("ioctl", "cp --reflink=always d/f new"),
+    ] {
+        let tmp = Tmp::new();
+        tmp.file("d/f", [noise(1, 5000), vec![0; 8000], noise(2, 1000)].concat());
+        // What loads the program reads as well.
+        let source = ["-P".into(), tmp.p("d/f")];
+        let only = if call == "pread64" { &source[..] } else { &[] };
+        let inject = format!("inject={call}:error=EINVAL");
+        let line = Line::new(Path::new("strace")).args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+        let line = line.args(only).args([BCMR]).args(words.split(' ')).cwd(tmp.path());
+        let ran = line.run().code(1).says("Invalid argument");
+        assert!(!tmp.p("new").is_file() && !tmp.p("new/f").exists(), "{call} {words}: {ran:?}");
+        assert_no_litter(tmp.path());
+    }
+}
+
 #[test]
 fn a_move_to_another_file_system_takes_away_what_landed() {
     let tmp = Tmp::new();
