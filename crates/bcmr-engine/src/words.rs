@@ -609,6 +609,7 @@ Reason {
     LinkOfTheSystem = 897,
     ReceiptCutOff = 900,
     AttributesDoNotFit = 901,
+    TimesNotHeld = 905,
 }}
 
 /// A reason with what it speaks of.

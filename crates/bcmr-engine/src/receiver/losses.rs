@@ -41,11 +41,11 @@ impl<'a> MetadataLosses<'a> {
                 continue;
             }
             let error = fault.told(&src, &dst);
-            // A file system that has no attributes or owners at all (vfat) loses them for everything: worth a word,
-            // and in an archive a failure.
+            // A file system that has no attributes or owners at all (vfat), or no such times, loses them for everything: worth
+            // a word, and in an archive a failure.
             if self.strictness != Strictness::Archive && error.code == Code::MetadataLost {
                 let unsupported = error.source.as_ref().is_some_and(|e| Code::of(e) == Code::Unsupported);
-                if unsupported {
+                if unsupported || error.is_noted(Reason::TimesNotHeld) {
                     self.tally.warn(error);
                     continue;
                 }

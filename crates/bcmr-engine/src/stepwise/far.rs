@@ -48,10 +48,13 @@ impl Front for FarEvents {
         match event {
             Event::Failed(e) => {
                 let lasts = |e: &io::Error| matches!(Code::of(e), Code::Denied | Code::Unsupported);
-                kept.lost_for_good += u64::from(lost(e.op).is_some() && e.source.as_ref().is_some_and(lasts));
+                let lasts = e.source.as_ref().is_some_and(lasts) || e.is_noted(Reason::AttributesDoNotFit);
+                kept.lost_for_good += u64::from(lost(e.op).is_some() && lasts);
                 let turn = self.turn_of(&mut kept.listed, &e);
                 kept.errors.push((turn, e));
             }
+            // GNU's believes that the times which it set are there.
+            Event::Warning(e) if e.is_noted(Reason::TimesNotHeld) => {}
             // A file system that does not know modes, times, owners or ACLs loses them: that is told, and no failure (R7). Of other
             // attributes mv says nothing there.
             Event::Warning(e) if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner)) => {
@@ -212,7 +215,7 @@ fn lost(op: Op) -> Option<What> {
 
 /// An error of the verb as what GNU's would have said.
 fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
-    let inside = e.note.as_ref().is_some_and(|note| note.reason == Reason::DestinationInside);
+    let inside = e.is_noted(Reason::DestinationInside);
     let why = (!inside).then(|| Noted::why(e.source, e.note, e.code));
     // A file in a directory that may not be passed is not even seen.
     if matches!(e.op, Op::Open | Op::OpenDirectory)
