@@ -45,7 +45,9 @@ impl<'a> MetadataLosses<'a> {
             // a word, and in an archive a failure.
             if self.strictness != Strictness::Archive && error.code == Code::MetadataLost {
                 let unsupported = error.source.as_ref().is_some_and(|e| Code::of(e) == Code::Unsupported);
-                if unsupported || error.is_noted(Reason::TimesNotHeld) {
+                let is_too_large = error.is_noted(Reason::AttributesDoNotFit);
+                let is_too_large = is_too_large && self.strictness == Strictness::LikeMv;
+                if unsupported || is_too_large || error.is_noted(Reason::TimesNotHeld) {
                     self.tally.warn(error);
                     continue;
                 }

@@ -48,16 +48,18 @@ impl Front for FarEvents {
         match event {
             Event::Failed(e) => {
                 let lasts = |e: &io::Error| matches!(Code::of(e), Code::Denied | Code::Unsupported);
-                let lasts = e.source.as_ref().is_some_and(lasts) || e.is_noted(Reason::AttributesDoNotFit);
-                kept.lost_for_good += u64::from(lost(e.op).is_some() && lasts);
+                kept.lost_for_good += u64::from(lost(e.op).is_some() && e.source.as_ref().is_some_and(lasts));
                 let turn = self.turn_of(&mut kept.listed, &e);
                 kept.errors.push((turn, e));
             }
             // GNU's believes that the times which it set are there.
             Event::Warning(e) if e.is_noted(Reason::TimesNotHeld) => {}
             // A file system that does not know modes, times, owners or ACLs loses them: that is told, and no failure (R7). Of other
-            // attributes mv says nothing there.
-            Event::Warning(e) if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner)) => {
+            // attributes mv says nothing there, unless it has some and no room for these.
+            Event::Warning(e)
+                if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner))
+                    || e.is_noted(Reason::AttributesDoNotFit) =>
+            {
                 let turn = self.turn_of(&mut kept.listed, &e);
                 kept.errors.push((turn, e));
             }
