@@ -76,7 +76,7 @@ impl<'a> Copier<'a> {
         count: usize,
         room: StackRoom,
     ) -> Copier<'a> {
-        let io = Io { changing: Changing::Allowed, ..Io::PLAIN };
+        let io = Io { changing: Changing::AsRead, ..Io::PLAIN };
         Copier {
             options,
             teller,

@@ -40,7 +40,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         one_file_system: options.one_file_system,
         reflink: options.reflink,
         sparse: options.sparse,
-        io: Io { changing: Changing::Allowed, ..Io::PLAIN },
+        io: Io { changing: Changing::AsRead, ..Io::PLAIN },
         // Nothing is there, unless another process makes it meanwhile.
         collide: if options.replaces() { Collide::Replace } else { Collide::Keep },
         ..CopyPolicy::cp(options.threads, options.me, options.umask)
