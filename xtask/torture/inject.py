@@ -305,6 +305,9 @@ def main():
                 verdict.say(scenario=name)
                 continue
             jobs = list(faults(calls, o.kinds.split(","), scenario.begun))
+            if name.startswith("face-"):
+                # A directory that has gone has nothing in it, as for all that list by the C library (readdir(3)).
+                jobs = [job for job in jobs if (job[1], job[4]) != ("getdents64", E.ENOENT)]
             if o.max and len(jobs) > o.max:
                 jobs = random.Random(o.seed).sample(jobs, o.max)
             missed = good = 0
