@@ -214,6 +214,11 @@ impl Error {
         Error { code, op, path: path.into(), other: None, note: Some(note.into()), source: None }
     }
 
+    /// Whether this is why.
+    pub(crate) fn is_noted(&self, reason: Reason) -> bool {
+        self.note.as_ref().is_some_and(|note| note.reason == reason)
+    }
+
     /// The same error with the second path named.
     #[must_use]
     pub fn and(mut self, other: &Path) -> Error {

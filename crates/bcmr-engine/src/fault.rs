@@ -48,7 +48,8 @@ impl Fault {
     }
     /// Whether a new name was not given because it is taken.
     pub(crate) fn is_taken(&self) -> bool {
-        self.source.as_ref().is_some_and(|e| e.raw_os_error() == Some(errno::EEXIST))
+        let named = matches!(self.op, Op::Create | Op::RenameIntoPlace);
+        named && self.source.as_ref().is_some_and(|e| e.raw_os_error() == Some(errno::EEXIST))
     }
     pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
         let source = match self.source.map(Error::carried).transpose() {

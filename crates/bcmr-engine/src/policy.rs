@@ -530,6 +530,8 @@ pub enum Changing {
     Refused,
     /// As many bytes as it had at first are published, and that is told (`--allow-changing`).
     Allowed,
+    /// So they are, or as many as are left of them.
+    AsRead,
 }
 
 /// How the content of local files is read and written. Where each default comes from: docs/decisions/0006-ring.md.

@@ -610,6 +610,7 @@ Reason {
     ReceiptCutOff = 900,
     AttributesDoNotFit = 901,
     HoldsSomethingElse = 930,
+    TimesNotHeld = 905,
 }}
 
 /// A reason with what it speaks of.

@@ -68,6 +68,8 @@ pub struct Show {
     pub from_plan: bool,
     /// Who things belong to at the destination was said (`--chown` and its like), so that owners are kept whatever else is.
     pub owners_said: bool,
+    /// One worker does all of it, and fewer there cannot be.
+    pub one_worker: bool,
     /// What was there was trusted unread (`--fast`).
     pub fast: bool,
     /// How what landed was read back before it got its name.

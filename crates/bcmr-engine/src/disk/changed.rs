@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 /// Proves that the source of a file that was filled is what it was before; or, where it may change, takes as much of it as
-/// it had then, which must be there.
+/// it had then, which must be there unless what is left will do.
 pub(super) fn still(job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> Result<(), Fault> {
     let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
     let Err(fault) = unchanged(&job.info, src) else { return Ok(()) };
@@ -21,7 +21,7 @@ pub(super) fn still(job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> Result<()
     // A clone takes the source at the length that it has by then.
     if job.rung == Some(Rung::Clone) {
         job.bytes = there.size;
-        if job.bytes < size {
+        if job.bytes < size && how.changing != Changing::AsRead {
             let note = Reason::SourceEndedEarly;
             return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
         }
@@ -57,8 +57,40 @@ mod tests {
     use super::*;
     use crate::disk::model::PLAIN;
     use crate::disk::sys::Sys;
-    use crate::disk::{Attributes, Placement};
+    use crate::disk::{Attributes, Dirs, Phases, Placement};
     use fastcopy::dir::{Dir, NameBuf};
+
+    /// What became shorter before all of it was read is an error, unless what is left will do.
+    #[test]
+    fn what_is_left_of_a_source_lands_where_that_will_do() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(tmp.path()).unwrap();
+        let name = NameBuf::new(b"name").unwrap();
+        let path = |name: &str| tmp.path().join(name);
+        let disk = Sys::new();
+        for (before, left) in [(9000, 4000), (9000, 0), (300_000, 4000), (300_000, 100_000)] {
+            for (changing, landed) in [
+                (Changing::Refused, Err(Code::SourceChanged)),
+                (Changing::Allowed, Err(Code::SourceChanged)),
+                (Changing::AsRead, Ok(left)),
+            ] {
+                std::fs::write(path("source"), vec![7; before]).unwrap();
+                let source = std::fs::File::options().read(true).write(true).open(path("source")).unwrap();
+                let info = Info::of(&source).unwrap();
+                source.set_len(left).unwrap();
+                let attributes = Attributes::At(&dir, name.as_name());
+                let body = Body::File(source.into());
+                let mut job: Job<'_, Sys> =
+                    Job::new(name.as_name(), Placement::Final, info, None, body, attributes);
+                job.file = Some(std::fs::File::create(path("copy")).unwrap().into());
+                disk.fill(&mut disk.hand(), std::slice::from_mut(&mut job), &Fill { changing, ..PLAIN });
+                let done = job.fault.map_or(Ok(job.bytes), |fault| Err(fault.code));
+                assert_eq!(done, landed, "{before} {left} {changing:?}");
+                let there = std::fs::read(path("copy")).unwrap();
+                assert!(landed.is_err() || there == vec![7; left as usize], "{before} {left}");
+            }
+        }
+    }
 
     /// A clone has the length that its source had by then: what is too much is cut, what is missing is an error.
     #[test]

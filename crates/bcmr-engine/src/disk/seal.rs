@@ -16,7 +16,7 @@ use crate::policy::{Preserve, Privileged, Strictness};
 use crate::stage;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
-use fastcopy::meta::{self, Info, Kind};
+use fastcopy::meta::{self, Info, Kind, Time};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -51,6 +51,12 @@ impl Thing<'_> {
         match self {
             Thing::Open(fd) => meta::set_mode(fd, mode),
             Thing::Named(dir, name) => meta::set_mode_at(dir, name, mode),
+        }
+    }
+    fn set_times(self, accessed: Time, modified: Time) -> io::Result<()> {
+        match self {
+            Thing::Open(fd) => meta::set_times(fd, accessed, modified),
+            Thing::Named(dir, name) => meta::set_times_at(dir, name, accessed, modified),
         }
     }
 }
@@ -221,13 +227,7 @@ fn seal_job(
     apply(buffer, thing, of_source, (&job.info, born), wanted, lost)?;
     // What lacks something that the same command may give it must not look like its source to that one.
     if p.times && !lost.iter().any(Fault::may_pass) {
-        let set = match thing {
-            Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
-            Thing::Named(d, n) => meta::set_times_at(d, n, job.info.atime, job.info.mtime),
-        };
-        if let Err(e) = set {
-            lost.push(loss(Op::SetTimesOf, e));
-        }
+        give_times(thing, &job.info, lost);
     }
     Ok(())
 }
@@ -370,14 +370,33 @@ pub(super) fn dir(
     });
     // A run that finds nothing to do writes nothing either. Listing has changed the time of the last access, which is not put back.
     let has_it = || keep.was_there && thing.info().is_ok_and(|now| now.mtime == info.mtime);
-    if p.times
-        && !has_it()
-        && let Err(e) = meta::set_times(dst, info.atime, info.mtime)
-    {
-        lost.push(loss(Op::SetTimesOf, e));
+    if p.times && !has_it() {
+        give_times(thing, info, &mut lost);
     }
     SealedDir { lost, set_attributes }
 }
+
+/// Sets the times of the source. The kernel sets the nearest that a file system can hold and says nothing (ext4 ends in 2446 and
+/// begins in 1901, xfs ends in 2486): what not every one holds is looked at once more.
+fn give_times(thing: Thing<'_>, info: &Info, lost: &mut Vec<Fault>) {
+    let is_rare = |time: &Time| i32::try_from(time.sec).is_err();
+    let set = thing.set_times(info.atime, info.mtime).and_then(|()| {
+        let is_plain = ![info.atime, info.mtime].iter().any(is_rare);
+        Ok(if is_plain { None } else { Some(thing.info()?) })
+    });
+    let strays = |wanted: Time, has: Time| is_rare(&wanted) && wanted.sec.abs_diff(has.sec) >= COARSEST_SEC;
+    match set {
+        Ok(Some(now)) if strays(info.atime, now.atime) || strays(info.mtime, now.mtime) => {
+            let note = Reason::TimesNotHeld;
+            lost.push(Fault::ours(Side::Dest, Op::SetTimesOf, Code::MetadataLost, note));
+        }
+        Ok(_) => {}
+        Err(e) => lost.push(loss(Op::SetTimesOf, e)),
+    }
+}
+
+/// The most that a time is rounded by where it is held: FAT has the day of a last access.
+const COARSEST_SEC: u64 = 24 * 60 * 60;
 
 fn loss(op: Op, e: io::Error) -> Fault {
     Fault { code: Code::of_loss(&e), ..Fault::os(Side::Dest, op, e) }

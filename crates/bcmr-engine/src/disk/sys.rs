@@ -11,7 +11,7 @@ use crate::blocks::{BLOCK_BYTES, aligned, blocks_of, fill_block, in_pieces, whol
 use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
 use crate::held_stat;
-use crate::policy::{CopyPolicy, Durability, Io, Privileged, Reflink, Sparse, Verify};
+use crate::policy::{Changing, CopyPolicy, Durability, Io, Privileged, Reflink, Sparse, Verify};
 use crate::remove;
 use crate::stage;
 use fastcopy::close;
@@ -850,7 +850,9 @@ impl Sys {
         // What the kernel makes up as it is read has no size.
         let is_pseudo =
             |body: &Body<'_, Sys>| matches!(body, Body::File(src) if meta::is_pseudo(src).unwrap_or(false));
-        if job.bytes != job.info.size && !is_pseudo(&job.body) {
+        // What has become shorter meanwhile may do as it is.
+        let will_do = job.changed && how.changing == Changing::AsRead;
+        if job.bytes != job.info.size && !will_do && !is_pseudo(&job.body) {
             let note = Reason::SourceEndedEarly;
             return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
         }

@@ -41,11 +41,13 @@ impl<'a> MetadataLosses<'a> {
                 continue;
             }
             let error = fault.told(&src, &dst);
-            // A file system that has no attributes or owners at all (vfat) loses them for everything: worth a word,
-            // and in an archive a failure.
+            // A file system that has no attributes or owners at all (vfat), or no such times, loses them for everything: worth
+            // a word, and in an archive a failure.
             if self.strictness != Strictness::Archive && error.code == Code::MetadataLost {
                 let unsupported = error.source.as_ref().is_some_and(|e| Code::of(e) == Code::Unsupported);
-                if unsupported {
+                let is_too_large = error.is_noted(Reason::AttributesDoNotFit);
+                let is_too_large = is_too_large && self.strictness == Strictness::LikeMv;
+                if unsupported || is_too_large || error.is_noted(Reason::TimesNotHeld) {
                     self.tally.warn(error);
                     continue;
                 }

@@ -142,6 +142,7 @@ impl Single {
         }
         let jobs = std::slice::from_mut(&mut job);
         self.disk.seal(&mut self.hand, dir, jobs, keep);
+        job.lost.retain(is_told);
         if let (Some(mode), Some(file), None) = (bare, &job.file, &job.fault)
             && let Err(e) = without_acl(file, mode)
         {
@@ -171,10 +172,9 @@ impl Single {
             job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
         }
         self.disk.commit(dir, std::slice::from_mut(&mut job));
-        if job.staged
-            && job.only_new
-            && job.fault.as_ref().and_then(errno_of).is_some_and(is_without_new_names)
-        {
+        // Only of the name: what else says so has no content behind it.
+        let unnamed = job.fault.as_ref().filter(|fault| fault.op == Op::RenameIntoPlace).and_then(errno_of);
+        if job.staged && job.only_new && unnamed.is_some_and(is_without_new_names) {
             match is_free(dir, job.name) {
                 Ok(()) => {
                     job.fault = None;
@@ -222,7 +222,9 @@ impl Single {
             return vec![Fault::os(Side::Dest, Op::SetModeOf, e)];
         }
         let keep = Keep { default_acl: keep.default_acl && bare.is_none(), ..*keep };
-        self.disk.seal_dir(&mut self.hand, dir, src, info, &keep).lost
+        let mut lost = self.disk.seal_dir(&mut self.hand, dir, src, info, &keep).lost;
+        lost.retain(is_told);
+        lost
     }
 
     /// Another name for what is there. `only_new`: EEXIST when that name is taken.
@@ -270,6 +272,11 @@ impl Single {
     pub(crate) fn swap_names(&self, one: (&Folder, Name<'_>), other: (&Folder, Name<'_>)) -> io::Result<()> {
         one.0.dir.exchange(one.1, &other.0.dir, other.1)
     }
+}
+
+/// Whether GNU's would have told it: they believe that the times which they set are there.
+fn is_told(fault: &Fault) -> bool {
+    fault.note != Some(Reason::TimesNotHeld)
 }
 
 /// Whether a new name was refused because no rename leaves alone here what is there, and there are no links either (exfat and

@@ -246,7 +246,7 @@ fn land(
         hash: false,
         durability: Durability::Cache,
         threads: copier.options.threads,
-        changing: Changing::Allowed,
+        changing: Changing::AsRead,
         dev,
         observe: &observe,
         waits: &waits,

@@ -76,7 +76,7 @@ impl<'a> Copier<'a> {
         count: usize,
         room: StackRoom,
     ) -> Copier<'a> {
-        let io = Io { changing: Changing::Allowed, ..Io::PLAIN };
+        let io = Io { changing: Changing::AsRead, ..Io::PLAIN };
         Copier {
             options,
             teller,
@@ -205,7 +205,10 @@ impl<'a> Copier<'a> {
                 Some(errno::EACCES) => self.options.archive && fault.op == Op::ReadAttributesOf,
                 _ => false,
             };
-            if attributes && is_let_go && !self.options.require_xattr {
+            // They are larger than they may be there.
+            let fits = fault.note != Some(Reason::AttributesDoNotFit);
+            let best_effort = attributes && !self.options.require_xattr;
+            if best_effort && (is_let_go || !fits && self.options.archive) {
                 continue;
             }
             let what = match fault.op {
@@ -219,7 +222,8 @@ impl<'a> Copier<'a> {
                 _ => What::Attributes,
             };
             let path = if fault.side == Side::Source { src } else { dst };
-            fine = self.fail(what, path, fault_error(fault));
+            let told = self.fail(what, path, fault_error(fault));
+            fine = told || best_effort && !fits;
         }
         fine
     }

@@ -52,9 +52,14 @@ impl Front for FarEvents {
                 let turn = self.turn_of(&mut kept.listed, &e);
                 kept.errors.push((turn, e));
             }
+            // GNU's believes that the times which it set are there.
+            Event::Warning(e) if e.is_noted(Reason::TimesNotHeld) => {}
             // A file system that does not know modes, times, owners or ACLs loses them: that is told, and no failure (R7). Of other
-            // attributes mv says nothing there.
-            Event::Warning(e) if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner)) => {
+            // attributes mv says nothing there, unless it has some and no room for these.
+            Event::Warning(e)
+                if matches!(lost(e.op), Some(What::Times | What::Mode | What::Owner))
+                    || e.is_noted(Reason::AttributesDoNotFit) =>
+            {
                 let turn = self.turn_of(&mut kept.listed, &e);
                 kept.errors.push((turn, e));
             }
@@ -212,7 +217,7 @@ fn lost(op: Op) -> Option<What> {
 
 /// An error of the verb as what GNU's would have said.
 fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
-    let inside = e.note.as_ref().is_some_and(|note| note.reason == Reason::DestinationInside);
+    let inside = e.is_noted(Reason::DestinationInside);
     let why = (!inside).then(|| Noted::why(e.source, e.note, e.code));
     // A file in a directory that may not be passed is not even seen.
     if matches!(e.op, Op::Open | Op::OpenDirectory)

@@ -10,7 +10,7 @@ use super::spot::{Spot, join, names_in};
 use super::step::{Ancestors, CopyStep};
 use crate::disk::sys::Sys;
 use crate::disk::{Fault, Side};
-use crate::error::{Error, Op};
+use crate::error::{Error, Op, Reason};
 use crate::event::{Event, Front, Progress, Question, Summary, Watch};
 use crate::policy::{Changing, Collide, CopyPolicy, Follow, Io};
 use crate::receiver::links::LinkTable;
@@ -40,7 +40,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         one_file_system: options.one_file_system,
         reflink: options.reflink,
         sparse: options.sparse,
-        io: Io { changing: Changing::Allowed, ..Io::PLAIN },
+        io: Io { changing: Changing::AsRead, ..Io::PLAIN },
         // Nothing is there, unless another process makes it meanwhile.
         collide: if options.replaces() { Collide::Replace } else { Collide::Keep },
         ..CopyPolicy::cp(options.threads, options.me, options.umask)
@@ -113,7 +113,8 @@ impl Front for Failures {
     fn event(&self, event: Event) {
         let e = match event {
             Event::Failed(e) => e,
-            Event::Warning(e) if e.code.is_of_metadata() => e,
+            // GNU's believes that the times which it set are there.
+            Event::Warning(e) if e.code.is_of_metadata() && !e.is_noted(Reason::TimesNotHeld) => e,
             _ => return,
         };
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);

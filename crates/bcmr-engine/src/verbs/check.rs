@@ -148,13 +148,14 @@ impl Check<'_> {
             return Ok(Some(Reason::ByType));
         }
         let content = match src.kind {
-            Kind::File if not_replaced || src.size != there.size => {
+            Kind::File if not_replaced || self.are_told_apart(src, there) => {
                 self.compared(&By::Time);
                 Some(Reason::BySize)
             }
             Kind::File if self.reads(at) => {
                 self.compared(&By::Content);
-                (!at.both.same_content()?).then_some(Reason::ByContent)
+                let why = if src.size == there.size { Reason::ByContent } else { Reason::BySize };
+                (!at.both.same_content()?).then_some(why)
             }
             Kind::File => {
                 self.compared(&By::Time);
@@ -179,7 +180,12 @@ impl Check<'_> {
         if why.is_some() || !p.xattr && !p.acl { Ok(why) } else { at.both.attributes(src.kind, self.policy) }
     }
 
-    /// Whether the contents of two files of one size that a copy would replace are to be compared.
+    /// Whether two files differ by what their sizes say. L8: where all is read, a size of 0 is not believed.
+    fn are_told_apart(&self, src: &Info, there: &Info) -> bool {
+        src.size != there.size && !(src.size == 0 && matches!(self.compare, Compare::Hash))
+    }
+
+    /// Whether the contents of two files that a copy would replace, and that sizes do not tell apart, are to be compared.
     fn reads(&self, at: &EntryPair<'_>) -> bool {
         let Some(there) = at.there else { return false };
         match self.compare {
@@ -266,7 +272,7 @@ impl Visit for Check<'_> {
         match decide(&at.info, Some(&there), self.policy) {
             Verdict::KeepIf(Proof::Content, _) => Some(Proof::Content),
             Verdict::Replace | Verdict::Ask => {
-                (at.info.size == there.size && self.reads(at)).then_some(Proof::Content)
+                (!self.are_told_apart(&at.info, &there) && self.reads(at)).then_some(Proof::Content)
             }
             _ => None,
         }

@@ -101,6 +101,7 @@ impl Told {
             at_source: false,
             from_plan: false,
             owners_said: false,
+            one_worker: false,
         }
     }
 

@@ -498,6 +498,7 @@ pub struct Typed<'a> {
     pub from_plan: bool,
     /// Who things are to belong to was typed.
     pub owners_said: bool,
+    pub one_worker: bool,
     pub new_target: NewTarget,
     /// It was typed on another machine, by `--via-source`.
     pub at_source: bool,
@@ -521,8 +522,9 @@ impl Advice {
 impl Show {
     /// What was typed, for hints.
     pub fn typed(&self, new_target: NewTarget) -> Typed<'_> {
-        let Show { verb, again, from_plan, owners_said, at_source, .. } = *self;
-        Typed { verb, again, line: &self.line, from_plan, owners_said, new_target, at_source }
+        let Show { verb, again, from_plan, owners_said, one_worker, at_source, .. } = *self;
+        let line = &self.line;
+        Typed { verb, again, line, from_plan, owners_said, one_worker, new_target, at_source }
     }
 }
 
@@ -543,6 +545,10 @@ impl Typed<'_> {
             // No further option undoes what says whom things belong to.
             Op::SetOwnerOf | Op::KeepEveryOwner if self.owners_said && e.code.is_of_metadata() => {
                 Hint { words: OWNERS_OF_ROOT, add: None, made: Made::Nothing }
+            }
+            // With fewer workers it would need as many descriptors.
+            _ if e.code == Code::Limit && self.one_worker && !self.from_plan => {
+                Hint { words: "raise the limit (ulimit -n)", add: None, made: Made::Nothing }
             }
             // What was typed about programs was about those of the source's machine.
             op if e.code == Code::NoPeer
@@ -1481,9 +1487,9 @@ mod tests {
     fn a_hint_about_a_plan_is_about_the_command_that_made_it() {
         let line = ["b", "sync", "--apply", "p"].map(OsString::from);
         let (verb, again, new_target) = (Verb::Sync, Again::Resume, NewTarget::No);
-        let owners_said = false;
-        let at_source = false;
-        let typed = Typed { verb, again, line: &line, from_plan: true, owners_said, new_target, at_source };
+        let (owners_said, one_worker, at_source, from_plan) = (false, false, false, true);
+        let line = &line;
+        let typed = Typed { verb, again, line, from_plan, owners_said, one_worker, new_target, at_source };
         for (code, op, want) in [
             (Code::Limit, Op::Open, "or run the command that made the plan with -j1, and apply the new one"),
             (Code::NoSpace, Op::Write, "then run the command that made the plan, and apply the new one"),

@@ -263,6 +263,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::AttributesDoNotFit => {
             "they are larger than the file system lets the attributes of one file be"
         }
+        Reason::TimesNotHeld => "the file system cannot hold them, and has the nearest that it can",
         Reason::EmptyPath => "the path is empty",
         Reason::NameWithNul => "the name holds a NUL byte",
         Reason::LeadsOutside => "it leads outside",

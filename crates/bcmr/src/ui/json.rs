@@ -589,6 +589,7 @@ mod tests {
             at_source: false,
             from_plan: false,
             owners_said: false,
+            one_worker: false,
         };
         super::event(&typed, event)
     }

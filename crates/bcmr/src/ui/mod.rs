@@ -756,6 +756,7 @@ pub mod tests {
             proved_line: Vec::new(),
             from_plan: false,
             owners_said: false,
+            one_worker: false,
             fast: false,
             verify: bcmr_engine::policy::Verify::Off,
             bar_color: false,

@@ -76,6 +76,72 @@ fn a_copy_that_fails_leaves_the_old_file() {
     assert_eq!(names(mount.path()), ["there"]);
 }
 
+/// EINVAL says that a name cannot be given so where it comes of giving it, and there alone.
+#[test]
+fn an_error_of_the_content_is_none_of_the_name() {
+    needs!(has_tool("strace"), "there is no strace");
+    for (call, words) in [
+        ("pread64", "cp d/f new"),
+        ("pread64", "cp -r d new"),
+        ("pread64", "install d/f new"),
+        ("pwrite64", "cp -p d/f new"),
+        ("ftruncate", "cp --sparse=always d/f new"),
+        ("ioctl", "cp --reflink=always d/f new"),
+    ] {
+        let tmp = Tmp::new();
+        tmp.file("d/f", [noise(1, 5000), vec![0; 8000], noise(2, 1000)].concat());
+        // What loads the program reads as well.
+        let source = ["-P".into(), tmp.p("d/f")];
+        let only = if call == "pread64" { &source[..] } else { &[] };
+        let inject = format!("inject={call}:error=EINVAL");
+        let line = Line::new(Path::new("strace")).args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+        let line = line.args(only).args([BCMR]).args(words.split(' ')).cwd(tmp.path());
+        let ran = line.run().code(1).says("Invalid argument");
+        assert!(!tmp.p("new").is_file() && !tmp.p("new/f").exists(), "{call} {words}: {ran:?}");
+        assert_no_litter(tmp.path());
+    }
+}
+
+/// As with GNU's: `-a` keeps what it can, and a move is one whatever of this is lost.
+#[test]
+fn attributes_that_are_too_large_for_ext4_keep_nothing_from_being_copied_or_moved() {
+    needs!(is_root() && has_tool("mkfs.ext4"), "needs root and mkfs.ext4");
+    let tmp = Tmp::new();
+    let memory = Mount::tmpfs("size=8m", &tmp.dir("memory")).unwrap();
+    let disk = match Mount::image("ext4", 16, &tmp.dir("disk")) {
+        Ok(disk) => disk,
+        Err(why) => return skipped("ext4", &why),
+    };
+    for path in [tmp.file("memory/f", "F"), tmp.dir("memory/d"), tmp.file("memory/d/f", "F")] {
+        for n in 0..30 {
+            let name = format!("user.of{n}");
+            if rustix::fs::setxattr(&path, name, &[1; 1000], rustix::fs::XattrFlags::empty()).is_err() {
+                return skipped("attributes", "memory holds none");
+            }
+        }
+    }
+    const TOLD: &str = "larger than the file system";
+    for what in ["f", "d"] {
+        for (flags, code, tells) in
+            [("-a", 0, false), ("-r --preserve=all", 0, true), ("-r --preserve=xattr", 1, true)]
+        {
+            // The second time over what is there.
+            for _ in 0..2 {
+                let line = gnu(&tmp, ["cp", "-T"]).args(flags.split(' '));
+                let ran = line.args([format!("memory/{what}"), "disk/o".to_owned()]).run().code(code);
+                assert_eq!(ran.err.contains(TOLD), tells, "{what} {flags}: {}", ran.err);
+            }
+            let made = tmp.p(if what == "f" { "disk/o" } else { "disk/o/f" });
+            assert_eq!(read(&made), "F", "{what} {flags}");
+            gnu(&tmp, ["rm", "-r", "disk/o"]).run().ok();
+        }
+        gnu(&tmp, ["mv", &format!("memory/{what}"), "disk/o"]).run().ok().says(TOLD);
+        assert!(!memory.path().join(what).exists(), "{what}");
+        gnu(&tmp, ["rm", "-r", "disk/o"]).run().ok();
+    }
+    drop(disk);
+}
+
 #[test]
 fn a_move_to_another_file_system_takes_away_what_landed() {
     let tmp = Tmp::new();

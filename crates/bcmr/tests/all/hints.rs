@@ -2,7 +2,8 @@
 
 use crate::common::remote::Far;
 use crate::common::{
-    BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, in_slice, is_root, mkfifo, names, noise, skipped,
+    BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, bcmr_after, in_slice, is_root, mkfifo, names, noise,
+    skipped,
 };
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -239,6 +240,22 @@ fn of_verbs_that_look() {
             let tried = String::from_utf8(tried.stderr).unwrap();
             assert!(!tried.contains("unexpected argument"), "{args:?}: {command}: {tried}");
         }
+    }
+}
+
+/// Where descriptors run out: fewer workers may do with them, and one alone needs a higher limit.
+#[test]
+fn of_descriptors_with_one_worker_and_with_several() {
+    let tmp = Tmp::new();
+    tmp.dir(format!("deep/{}", ["d"; 60].join("/")));
+    for (jobs, words, commands_told) in [
+        ("-j2", "raise the limit (ulimit -n), or run", 1),
+        ("-j1", "raise the limit (ulimit -n)", 0),
+        ("--jobs=1", "raise the limit (ulimit -n)", 0),
+    ] {
+        let line = bcmr_after("ulimit -n 16", ["copy", "--archive", jobs, "deep", "o"]).cwd(tmp.path());
+        let ran = line.run().code(1).says(words);
+        assert_eq!(commands(&ran.err).len(), commands_told, "{jobs}: {}", ran.err);
     }
 }
 

@@ -337,6 +337,70 @@ fn holes_stay_holes_on_xfs() {
 }
 
 /// Reading changes when a file was read last (where it was written since: relatime); a copy is to have what was before.
+/// L6, R7: the kernel says nothing where it sets the nearest time that a file system can hold.
+#[test]
+fn l6_times_that_a_file_system_cannot_hold_are_told() {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    use std::os::unix::fs::MetadataExt;
+    let (year_1800, year_3000) = (-5_364_662_400, 32_503_680_000);
+    on_image("times out of range", "ext4", 16, |disk| {
+        let tmp = Tmp::new();
+        let memory = Mount::tmpfs("size=1m", &tmp.dir("memory")).unwrap();
+        tmp.file("memory/s/d/f", "content");
+        std::os::unix::fs::symlink("f", tmp.p("memory/s/d/l")).unwrap();
+        let set = |name: &str, tv_sec| {
+            let at = Timespec { tv_sec, tv_nsec: 0 };
+            let times = Timestamps { last_access: at, last_modification: at };
+            utimensat(CWD, tmp.p("memory/s").join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        };
+        let make = || [("d/l", year_3000), ("d/f", year_1800), ("d", year_3000)].map(|(n, t)| set(n, t));
+        make();
+        let line = |words: &str| bcmr(words.split(' ')).args([disk.join("o")]).cwd(&tmp.p("memory"));
+        let away = || std::fs::remove_dir_all(disk.join("o")).unwrap();
+        let told = |ran: &Ran| ["o/d'", "o/d/f'", "o/d/l'"].map(|name| ran.err.contains(name));
+        for (words, code) in [("copy --archive -T s", 1), ("sync s", 1), ("copy -pr -T s", 0)] {
+            let ran = line(words).run().code(code).says("cannot hold them");
+            assert_eq!(told(&ran), [true; 3], "{words}: {}", ran.err);
+            assert_eq!(std::fs::read(disk.join("o/d/f")).unwrap(), b"content");
+            away();
+            make();
+        }
+        for way in [Dir::Put, Dir::Get] {
+            let ran =
+                way.copy(&Far::pipe(), "--archive -T", &tmp.p("memory/s"), &disk.join("o")).run().code(1);
+            assert!(ran.err.contains("cannot hold them"), "{}", ran.err);
+            away();
+            make();
+        }
+        // GNU's do not look, and a file is replaced by a rename all the same.
+        for words in ["cp -aT s", "cp -aTv s", "cp -aT s"] {
+            let ran = line(words).run().ok();
+            assert_eq!(ran.err, "", "{words}");
+        }
+        away();
+        bcmr(["cp", "-a", "s", "s2"]).cwd(memory.path()).run().ok();
+        let ran = line("mv s").run().ok();
+        assert_eq!((ran.err.as_str(), tmp.p("memory/s").exists()), ("", false));
+        away();
+        // What is not possible there is told, and the source goes.
+        std::fs::rename(tmp.p("memory/s2"), tmp.p("memory/s")).unwrap();
+        make();
+        let ran = line("move -T s").run().code(1).says("cannot hold them");
+        assert_eq!((told(&ran), tmp.p("memory/s").exists()), ([true; 3], false), "{}", ran.err);
+        away();
+        // The twins: what is held is no loss, here and there.
+        tmp.file("memory/s/d/f", "content");
+        set("d/f", 5_000_000_000);
+        set("d", i32::MIN.into());
+        line("copy --archive -T s").run().ok();
+        set("d/f", year_1800);
+        bcmr(["copy", "--archive", "-T", "s", "again"]).cwd(memory.path()).run().ok();
+        let second = |path: PathBuf| std::fs::metadata(path).unwrap().mtime();
+        assert_eq!((second(disk.join("o/d/f")), second(disk.join("o/d"))), (5_000_000_000, i32::MIN.into()));
+        assert_eq!(second(tmp.p("memory/again/d/f")), year_1800);
+    });
+}
+
 #[test]
 fn the_time_of_the_last_access_is_the_one_before_the_copy() {
     use crate::common::remote::{Dir, Far};

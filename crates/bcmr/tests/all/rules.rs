@@ -399,8 +399,24 @@ fn l8_files_whose_size_is_a_lie_are_copied_whole() {
         text.lines().filter(|line| line.starts_with("processor")).count()
     };
     assert_eq!(processors(&tmp.p("cpuinfo")), processors(Path::new("/proc/cpuinfo")));
+    // Nor is it where two are compared by all that they have, here and with another machine.
+    bcmr(["copy", "/proc/version"]).args([tmp.p("version")]).run().ok();
+    let (src, dst) = (Path::new("/proc/version"), tmp.p("version"));
+    let check = |code| {
+        bcmr(["check", "--hash", "-T"]).args([src, &dst]).run().code(code);
+        let far = crate::common::remote::Far::pipe();
+        for way in crate::common::remote::BOTH {
+            let line = far.bcmr("check").args(["--hash", "-T"]);
+            way.ends(line, &far, src, &dst).run().code(code);
+        }
+    };
+    check(0);
+    tmp.file("version", "another");
+    check(1);
     // The twin: an empty file is empty.
     bcmr(["copy"]).args([tmp.file("empty", ""), tmp.p("still-empty")]).run().ok();
+    bcmr(["check", "--hash", "-T"]).args([tmp.p("empty"), tmp.p("version")]).run().code(1);
+    bcmr(["check", "--hash", "-T"]).args([tmp.p("empty"), tmp.p("still-empty")]).run().ok();
     assert_eq!(std::fs::metadata(tmp.p("still-empty")).unwrap().len(), 0);
 }
 

@@ -182,7 +182,8 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
         (false, true) => Compare::SizeAndTime,
         (false, false) => Compare::ContentInDoubt,
     };
-    let show = show(Verb::Check, &a.output, false, Again::Same, env);
+    let one_worker = policy.jobs == 1;
+    let show = Show { one_worker, ..show(Verb::Check, &a.output, false, Again::Same, env) };
     Ok((policy, Purpose::Check { compare, extra: !a.no_extra, alike: false }, show))
 }
 

@@ -368,7 +368,8 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let report = a.how.report.clone();
     let show = show(Verb::Copy, &a.output, policy.dry_run, again, env);
     let owners_said = owners::are_said(&a.owners);
-    let show = Show { owners_said, fast, verify, collide, report, ..show };
+    let one_worker = policy.jobs == 1;
+    let show = Show { owners_said, one_worker, fast, verify, collide, report, ..show };
     Ok((policy, show))
 }
 

@@ -130,6 +130,7 @@ fn policy(a: &MoveArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let again = if a.merge { Again::Same } else { Again::WithMerge };
     let verify = policy.verify;
     let (collide, report) = (policy.collide, a.how.report.clone());
-    let show = Show { verify, collide, report, ..show(Verb::Move, &a.output, policy.dry_run, again, env) };
-    Ok((policy, show))
+    let one_worker = policy.jobs == 1;
+    let show = show(Verb::Move, &a.output, policy.dry_run, again, env);
+    Ok((policy, Show { one_worker, verify, collide, report, ..show }))
 }

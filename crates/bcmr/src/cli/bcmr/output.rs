@@ -112,6 +112,7 @@ pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, en
         proved_line: env.line_to_prove(),
         from_plan: false,
         owners_said: false,
+        one_worker: false,
         fast: false,
         verify: Verify::Off,
         collide: Collide::Replace,

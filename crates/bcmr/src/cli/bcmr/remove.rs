@@ -91,5 +91,6 @@ pub fn request(a: &RemoveArgs, env: &Env) -> Result<(RemoveRequest, Show), Usage
         dry_run: a.dry_run,
         jobs: jobs(&a.jobs, env),
     };
-    Ok((request, show(Verb::Remove, &a.output, a.dry_run, Again::Same, env)))
+    let one_worker = request.jobs == 1;
+    Ok((request, Show { one_worker, ..show(Verb::Remove, &a.output, a.dry_run, Again::Same, env) }))
 }

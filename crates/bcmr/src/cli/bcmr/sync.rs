@@ -467,5 +467,6 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let below = dated(a, env).map_or(a.dest.clone(), |dated| a.dest.join(dated.at.to_string()));
     let itemized = a.itemize.then(|| shown_base(&below));
     let report = a.how.report.clone();
-    Ok((policy, Show { verify, items, itemized, stats: a.stats, report, ..show }))
+    let one_worker = policy.jobs == 1;
+    Ok((policy, Show { one_worker, verify, items, itemized, stats: a.stats, report, ..show }))
 }
