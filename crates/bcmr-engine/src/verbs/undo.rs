@@ -22,7 +22,7 @@ use crate::sender::operand::Reach;
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{self, Kind};
+use fastcopy::meta::{self, Info, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
@@ -170,10 +170,15 @@ fn read(reach: &Reach, path: &Path) -> Result<(Dir, ReceiptSaid)> {
         true => (CLIENTS_RECEIPT_BYTES_MAX, CLIENTS_RECEIPT_LINES_MAX),
         false => (RECEIPT_BYTES_MAX, usize::MAX),
     };
+    let too_large = || Error::ours(Code::Limit, Op::ReadReceipt, path, Reason::ReceiptTooLarge);
+    // What it says of its size spares reading it. It may say too little.
+    if Info::of(&file).map_err(fail)?.size > bytes_max {
+        return Err(too_large());
+    }
     file.take(bytes_max + 1).read_to_end(&mut text).map_err(fail)?;
     // A part of it would undo what was done first, and leave what was done last.
     if text.len() as u64 > bytes_max || text.iter().filter(|byte| **byte == b'\n').count() > lines_max {
-        return Err(Error::ours(Code::Limit, Op::ReadReceipt, path, Reason::ReceiptTooLarge));
+        return Err(too_large());
     }
     Ok((dir, kept::parse(&text).ok_or_else(none)?))
 }
