@@ -245,6 +245,11 @@ fn check(typed: &mut InstallLine, here: &Here<'_>) -> Result<Given, Wrong> {
     if typed.program.is_some() && !typed.strip {
         warn(here, "WARNING: ignoring --strip-program option as -s option was not specified");
     }
+    if typed.compare && mode.bits & 0o7000 != 0 {
+        let line = "the --compare (-C) option is ignored when you specify a mode with non-permission bits";
+        warn(here, line);
+        typed.compare = false;
+    }
     let number = |what: &str, named: &Option<OsString>, of: fn(&std::ffi::CStr) -> Option<u32>| {
         let Some(word) = named else { return Ok(None) };
         let known = CString::new(word.as_bytes()).ok().and_then(|word| of(&word));
@@ -253,11 +258,6 @@ fn check(typed: &mut InstallLine, here: &Here<'_>) -> Result<Given, Wrong> {
     };
     let uid = number("user", &typed.owner, bcmr_engine::stepwise::user_number)?;
     let gid = number("group", &typed.group, bcmr_engine::stepwise::group_number)?;
-    if typed.compare && mode.bits & 0o7000 != 0 {
-        let line = "the --compare (-C) option is ignored when you specify a mode with non-permission bits";
-        warn(here, line);
-        typed.compare = false;
-    }
     Ok(Given { mode: mode.bits, said: mode.said, uid, gid, compare: typed.compare })
 }
 
