@@ -186,7 +186,6 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
 /// # Errors
 /// As [`copy`].
 pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result<Summary> {
-    let request = stream::into_open_file(request);
     if request.policy.dry_run {
         return crate::verbs::dry_run::dry_run(
             CopyRequest { policy: request.policy.resuming(), ..request },

@@ -90,6 +90,10 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     let Some((Source::Named { dir, name, info, follow }, there)) = stream_of(&request) else {
         return Ok(Streamed::No(request));
     };
+    let request = in_its_place(request, there.as_ref());
+    if info.kind == Kind::File && matches!(there, Some(InPlace::OpenFile)) {
+        return Ok(Streamed::No(request));
+    }
     let path = request.sources.first().cloned().unwrap_or_default();
     // Nothing says when the next byte comes.
     watch.front.goes_on();
@@ -100,7 +104,7 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     }
     let mut from = File::from(from);
     let tally = Tally::new(watch);
-    if let Some(there) = there {
+    if let Some(InPlace::Stream(there)) = there {
         let shown = request.target.path().clone();
         if !is_written(&request.policy, (&info, &path), (&there, &shown), &tally)? {
             return Ok(Streamed::Done(tally.summary()));
@@ -128,15 +132,21 @@ pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result
     hold(request, &mut from, &path, &dir, &tally)
 }
 
-/// The source of a request of one operand that is a stream, or whose destination is one, and the stream that is its destination.
-fn stream_of(request: &CopyRequest) -> Option<(Source, Option<Info>)> {
+/// What is at a destination and is written into where it is.
+enum InPlace {
+    Stream(Info),
+    /// A file under a name for what this process has open.
+    OpenFile,
+}
+
+/// The source of a request of one operand that is a stream, or whose destination is written into where it is, and what is there.
+fn stream_of(request: &CopyRequest) -> Option<(Source, Option<InPlace>)> {
     let CopyPolicy { recursive, specials, follow, mirror, .. } = request.policy;
     let ([path], None, Mirror::Off) = (request.sources.as_slice(), &request.names, mirror) else {
         return None;
     };
     let is_read = !recursive && !specials;
-    let there =
-        if matches!(request.target, Target::Into(_)) { None } else { stream_at(request.target.path()) };
+    let there = in_place_at(&request.target);
     // What is wrong with the source is told by the copy.
     let source = operands::source(&Reach::Anywhere, path, follow, request.policy.preserve.at_source).ok()?;
     let Source::Named { info, .. } = &source else { return None };
@@ -144,19 +154,22 @@ fn stream_of(request: &CopyRequest) -> Option<(Source, Option<Info>)> {
     is_of_stream.then_some((source, there))
 }
 
-/// A file that is there under a name for what this process has open is written in place.
-pub(crate) fn into_open_file(request: CopyRequest) -> CopyRequest {
-    if matches!(request.target, Target::Into(_)) || !operands::is_open_file(request.target.path()) {
-        return request;
+/// The request, where a file is there that this process has open.
+fn in_its_place(request: CopyRequest, there: Option<&InPlace>) -> CopyRequest {
+    match there {
+        Some(InPlace::OpenFile) => CopyRequest { policy: into_open_file(&request.policy), ..request },
+        _ => request,
     }
-    let policy = CopyPolicy { resume: Resume::Off, ..into_stream(&request.policy) };
-    CopyRequest { policy, ..request }
 }
 
 /// The policy by which a dry run says what [`take`] would do of a request; `None` for one that is about files.
 pub(crate) fn foretold(request: &CopyRequest) -> Option<CopyPolicy> {
     let (_, there) = stream_of(request)?;
-    Some(if there.is_some() { into_stream(&request.policy) } else { request.policy.clone() })
+    Some(match there {
+        Some(InPlace::Stream(_)) => into_stream(&request.policy),
+        Some(InPlace::OpenFile) => into_open_file(&request.policy),
+        None => request.policy.clone(),
+    })
 }
 
 /// What becomes of the operand of such a request, as far as that is known before it is read: what does not go into another stream
@@ -176,6 +189,11 @@ pub(crate) fn foreseen(info: &Info, there: Option<&Info>, policy: &CopyPolicy) -
 /// What goes into a stream that is there is written in place.
 fn into_stream(policy: &CopyPolicy) -> CopyPolicy {
     CopyPolicy { landing: Landing::InPlace, ..policy.clone() }
+}
+
+/// So is what goes into a file that is open already: it is none that an interrupted run goes on with.
+fn into_open_file(policy: &CopyPolicy) -> CopyPolicy {
+    CopyPolicy { resume: Resume::Off, ..into_stream(policy) }
 }
 
 /// Whether the policy has what is at the source written into the stream that is there, decided as for any other file that is
@@ -233,7 +251,9 @@ fn take_input(request: CopyRequest, mut from: File, watch: Watch<'_>) -> Result<
     let tally = Tally::new(watch);
     let shown = request.target.path().clone();
     let source = request.sources.first().cloned().unwrap_or_else(|| "-".into());
-    if let Some(there) = stream_at(&shown) {
+    let there = in_place_at(&request.target);
+    let request = in_its_place(request, there.as_ref());
+    if let Some(InPlace::Stream(there)) = there {
         let Some(to) = open_stream(&request, &shown, there.kind, watch.cancel)? else {
             return Ok(Streamed::Done(tally.summary()));
         };
@@ -303,11 +323,19 @@ fn poured(tally: &Tally<'_>, bytes: u64, path: PathBuf, shown: PathBuf) -> Summa
     tally.summary()
 }
 
-/// The stream that a path leads to. A block device is a disk, and is not meant by a name typed by chance.
-fn stream_at(path: &Path) -> Option<Info> {
+/// What a destination leads to that is written into where it is. A block device is a disk, and is not meant by a name typed by
+/// chance.
+fn in_place_at(target: &Target) -> Option<InPlace> {
+    if matches!(target, Target::Into(_)) {
+        return None;
+    }
+    let path = target.path();
     let there = operands::source(&Reach::Anywhere, path, Follow::Operands, Privileged::Real);
     match there {
-        Ok(Source::Named { info, .. }) if info.kind.is_stream() => Some(info),
+        Ok(Source::Named { info, .. }) if info.kind.is_stream() => Some(InPlace::Stream(info)),
+        Ok(Source::Named { info, .. }) if info.kind == Kind::File && operands::is_open_file(path) => {
+            Some(InPlace::OpenFile)
+        }
         _ => None,
     }
 }

@@ -118,7 +118,8 @@ pub struct CopyArgs {
     /// Write the BLAKE3 of every file into FILE, as b3sum does, with names relative to the destination
     ///
     /// Files that are left alone because they are the same are in it too. It appears when all was copied; `b3sum -c`
-    /// in the destination and `bcmr check --manifest FILE DIR` prove it.
+    /// in the destination and `bcmr check --manifest FILE DIR` prove it. FILE may be new, empty or an older manifest; any other
+    /// file stays, and nothing is copied.
     #[arg(hide_short_help = true, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["fast", "dry_run", "append"])]
     pub manifest: Option<PathBuf>,
     #[command(flatten)]

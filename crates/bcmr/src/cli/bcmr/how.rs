@@ -31,6 +31,8 @@ pub struct HowArgs {
     #[arg(long)]
     pub sync: bool,
     /// Write a page on the run into FILE: what was done, the rate over time, sizes and types, slowest files, errors
+    ///
+    /// FILE may be new, empty or an older page; any other file stays, and nothing is done.
     #[arg(
         hide_short_help = true,
         long,
